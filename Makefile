@@ -1,0 +1,37 @@
+# make demo   one command from nothing to a reply on both backends
+# make test   the whole test suite
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+
+.PHONY: demo test test-fast lint clean
+
+$(VENV)/.product: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.test: $(VENV)/.product
+	$(BIN)/python -m pip install --quiet --group dev
+	touch $@
+
+demo: $(VENV)/.product
+	$(BIN)/pippin pull smollm2
+	$(BIN)/pippin generate smollm2 "Why is the sky blue? One sentence." --max-tokens 48 --backend onnx
+	$(BIN)/pippin generate smollm2 "Why is the sky blue? One sentence." --max-tokens 48 --backend mlx
+	$(BIN)/pippin parity smollm2
+
+test: $(VENV)/.test
+	$(PYTEST)
+
+test-fast: $(VENV)/.test
+	$(PYTEST) -m "not slow"
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) build *.egg-info

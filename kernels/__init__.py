@@ -1,0 +1,1 @@
+"""Attention on Apple silicon: what is asked (`AttentionSpec`) and who computes it (`attention`)."""

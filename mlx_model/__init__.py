@@ -1,0 +1,1 @@
+"""The decoder: config, families, checkpoints, the one forward, its interpreters, the MLX engine."""

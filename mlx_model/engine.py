@@ -1,0 +1,174 @@
+"""The MLX engine: the decoder behind the engine protocol of `runtime.engine`."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import mlx.core as mx
+from mlx.utils import tree_flatten
+
+from ..runtime.engine import Choose, EngineInfo, Progress, check_room, check_tokens
+from ..runtime.errors import Cancelled, InputError
+from ..runtime.memory import check_memory
+from .cache import KVCache
+from .checkpoints.checkpoint import Checkpoint
+from .decoder import Decoder
+from .load import load_decoder
+from .mlx_ops import MlxOps
+
+_CHUNK = 512  # tokens of one prefill call
+_LAST, _ALL = MlxOps(last=1), MlxOps(last=0)
+
+
+class MlxEngine:
+    """A decoder ready to open sessions; fulfils `runtime.engine.Engine`."""
+
+    xp: ModuleType = mx
+
+    def __init__(self, decoder: Decoder, name: str, fingerprint: str):
+        config = decoder.config
+        self._decoder = decoder
+        parameters = [array for _, array in tree_flatten(decoder.parameters())]
+        kv_values = 2 * config.layers * config.kv_heads * config.head_dim
+        self.info = EngineInfo(
+            backend="mlx",
+            model=name,
+            fingerprint=f"mlx-{fingerprint}",
+            vocab_size=config.vocab_size,
+            context=config.context,
+            weight_bytes=sum(array.nbytes for array in parameters),
+            kv_bytes_per_token=kv_values * _kv_dtype(decoder).size,
+        )
+        mx.eval(parameters)
+
+    @classmethod
+    def from_checkpoint(cls, checkpoint: Checkpoint, name: str) -> "MlxEngine":
+        """Load a checkpoint: float32 on a CPU, where half precision is slow, else as stored."""
+        dtype = mx.float32 if mx.default_device() == mx.Device(mx.cpu) else None
+        return cls(load_decoder(checkpoint, dtype), name, checkpoint.fingerprint)
+
+    @property
+    def decoder(self) -> Decoder:
+        """The model itself, for parity and insight."""
+        return self._decoder
+
+    def memory_needed(self, length: int) -> int:
+        return length * self.info.kv_bytes_per_token
+
+    def open(self, capacity: int | None = None) -> "MlxSession":
+        check_memory(self.memory_needed(capacity or 0), f"a KV cache of {capacity} tokens")
+        return MlxSession(self, [KVCache() for _ in range(self._decoder.config.layers)])
+
+    def restore(self, path: Path) -> tuple["MlxSession", list[int]]:
+        try:
+            arrays, metadata = mx.load(str(path), format="safetensors", return_metadata=True)
+            tokens = json.loads(metadata["tokens"])
+            fingerprint = metadata["fingerprint"]
+        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            raise InputError(f"{path} is no saved KV cache ({error}); delete it") from error
+        if fingerprint != self.info.fingerprint:
+            raise InputError(
+                f"{path} was saved from another model or backend ({fingerprint}); "
+                f"this one is {self.info.fingerprint}"
+            )
+        session = self.open()
+        for index, cache in enumerate(session.caches):
+            cache.update(arrays[f"{index}.keys"], arrays[f"{index}.values"])
+        return session, tokens
+
+
+class MlxSession:
+    """One sequence on the MLX engine; fulfils `runtime.engine.Session`."""
+
+    def __init__(self, engine: MlxEngine, caches: list[KVCache]):
+        self._engine = engine
+        self.caches = caches  # one a layer
+
+    @property
+    def length(self) -> int:
+        return self.caches[0].length
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        *,
+        progress: Progress | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> mx.array:
+        self._check(tokens)
+        for start in range(0, len(tokens), _CHUNK):
+            if should_stop is not None and should_stop():
+                raise Cancelled("prefill was stopped")
+            logits = self._forward(tokens[start : start + _CHUNK], _LAST)
+            mx.eval(logits, [cache.state for cache in self.caches])
+            if progress is not None:
+                progress(min(start + _CHUNK, len(tokens)), len(tokens))
+        return logits[-1]
+
+    def step(self, token: int) -> mx.array:
+        self._check([token])
+        return self._forward([token], _LAST)[-1]
+
+    def verify(self, tokens: Sequence[int]) -> mx.array:
+        self._check(tokens)
+        return self._forward(tokens, _ALL)
+
+    def decode(self, logits: mx.array, choose: Choose) -> Iterator[int]:
+        token = choose(logits, 0)
+        mx.async_eval(token)
+        index = known = 0  # `known` tokens of this call are in the caller's cache
+        start = self.length
+        try:
+            while True:
+                following = None
+                if self.length < self._engine.info.context:
+                    # The next step is under way before this token is read: the device never waits.
+                    index += 1
+                    following = choose(self._forward(token.reshape(1), _LAST)[-1], index)
+                    mx.async_eval(following)
+                yield token.item()
+                check_room(start + known, 1, self._engine.info.context)
+                known += 1
+                token = following
+        finally:
+            self.rollback(start + known)
+
+    def rollback(self, length: int) -> None:
+        for cache in self.caches:
+            cache.rollback(length)
+
+    def fork(self) -> "MlxSession":
+        return MlxSession(self._engine, [cache.fork() for cache in self.caches])
+
+    def save(self, path: Path, tokens: Sequence[int]) -> None:
+        arrays = {}
+        for index, cache in enumerate(self.caches):
+            arrays[f"{index}.keys"] = cache.keys[..., : cache.length, :]
+            arrays[f"{index}.values"] = cache.values[..., : cache.length, :]
+        metadata = {
+            "tokens": json.dumps(list(tokens)),
+            "fingerprint": self._engine.info.fingerprint,
+        }
+        partial = path.with_name(f".{path.name}.{os.getpid()}.safetensors")
+        try:
+            mx.save_safetensors(str(partial), arrays, metadata)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def _forward(self, tokens: Sequence[int] | mx.array, ops: MlxOps) -> mx.array:
+        """Append `tokens`; the logits [rows, V] of the rows that `ops` selects, unevaluated."""
+        ids = mx.array(tokens, dtype=mx.int32)[None]  # [1, L]
+        return self._engine.decoder(ops, ids, self.caches)[0]
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        info = self._engine.info
+        check_tokens(tokens, info.vocab_size)
+        check_room(self.length, len(tokens), info.context)
+
+
+def _kv_dtype(decoder: Decoder) -> mx.Dtype:
+    """Keys and values come out of the norm's and the projections' float type."""
+    return decoder.model.norm.weight.dtype

@@ -1,0 +1,123 @@
+"""The protocol that every engine fulfils, so that generation is written once above it.
+
+Shapes: L query length of the call · V vocabulary. A session is one sequence (B = 1) with its
+KV cache. Logits come in the engine's own array type (`Engine.xp`: numpy or mlx.core), float32.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from .errors import ContextError, InputError
+
+Array = Any  # numpy.ndarray or mlx.core.array, as the engine's `xp` says
+
+# choose(logits [V], index) -> token id as a 0-d integer array of the engine's namespace.
+# `index` counts the tokens chosen in this call of `decode`, from 0. A negative id says that
+# there was nothing to choose from (all logits NaN or masked).
+Choose = Callable[[Array, int], Array]
+
+# called as progress(done, total), in tokens, after each prefill chunk
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What a caller needs to know of a loaded model; lengths in tokens, sizes in bytes."""
+
+    backend: str  # "mlx" or "onnx"
+    model: str  # the name it was loaded under
+    fingerprint: str  # equal fingerprints: a saved cache of one restores into the other
+    vocab_size: int  # V
+    context: int  # longest sequence, prompt and reply together
+    weight_bytes: int  # bytes the weights hold in memory
+    kv_bytes_per_token: int  # bytes of KV cache that one token adds, all layers together
+
+
+class Session(Protocol):
+    """One sequence and its KV cache."""
+
+    @property
+    def length(self) -> int:
+        """Tokens in the KV cache."""
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        *,
+        progress: Progress | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> Array:
+        """Append `tokens` in chunks and return the last one's logits [V].
+
+        Raises ContextError when they do not fit, InputError for an empty list or an id outside
+        the vocabulary, Cancelled when `should_stop` answers True between two chunks (the chunks
+        done until then stay in the cache).
+        """
+
+    def step(self, token: int) -> Array:
+        """Append one token and return its logits [V]."""
+
+    def verify(self, tokens: Sequence[int]) -> Array:
+        """Append `tokens` and return the logits of each [L, V] (for speculation, perplexity)."""
+
+    def decode(self, logits: Array, choose: Choose) -> Iterator[int]:
+        """Yield the token that `choose` takes from `logits`, then from each following step.
+
+        The iterator is endless; the caller stops it with `close()`. A token is in the cache once
+        the *next* one has been yielded; on `close()` the cache holds every yielded token but the
+        last. An engine may run ahead of the caller, as long as that stays invisible. Stops with
+        ContextError when the context is full.
+        """
+
+    def rollback(self, length: int) -> None:
+        """Forget all tokens after the first `length`; as if they had never been appended."""
+
+    def fork(self) -> "Session":
+        """An independent session that starts from this one's tokens."""
+
+    def save(self, path: Path, tokens: Sequence[int]) -> None:
+        """Write the KV cache and the `tokens` it stands for to one file, atomically."""
+
+
+class Engine(Protocol):
+    """A loaded model that opens sessions."""
+
+    info: EngineInfo
+    xp: ModuleType  # numpy or mlx.core
+
+    def open(self, capacity: int | None = None) -> Session:
+        """A new, empty session; `capacity` tokens are reserved at once (grows when needed).
+
+        Raises InputError, with both numbers, when the memory needed exceeds what is available.
+        """
+
+    def memory_needed(self, length: int) -> int:
+        """Bytes of KV cache that a session of `length` tokens holds."""
+
+    def restore(self, path: Path) -> tuple[Session, list[int]]:
+        """A session and its tokens from a file that `Session.save` wrote.
+
+        Raises InputError when the file is damaged or belongs to another model.
+        """
+
+
+def check_tokens(tokens: Sequence[int], vocab_size: int) -> None:
+    """Raise InputError for an empty list or an id outside 0…V−1."""
+    if len(tokens) == 0:
+        raise InputError("the prompt is empty; give at least one token")
+    low, high = min(tokens), max(tokens)
+    if low < 0 or high >= vocab_size:
+        bad = low if low < 0 else high
+        raise InputError(f"token id {bad} is outside the vocabulary of {vocab_size} tokens")
+
+
+def check_room(length: int, added: int, context: int) -> None:
+    """Raise ContextError when `added` more tokens after `length` pass the context."""
+    if length + added > context:
+        raise ContextError(
+            f"{length + added} tokens do not fit the context of {context} tokens; "
+            "shorten the prompt or start a new conversation"
+        )
