@@ -1,0 +1,55 @@
+"""`pippin` as a process of its own, and a tiny model for it to run."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .byte_tokenizer import VOCAB, write_tokenizer
+from .tiny import make_tiny
+
+PIPPIN = (sys.executable, "-m", "pippin")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def run_pippin(
+    *args: object, stdin: bytes = b"", env: Mapping[str, str] | None = None, **options: Any
+) -> Run:
+    """Run `pippin` with stdin, stdout and stderr as pipes; `options` are subprocess.run's."""
+    done = subprocess.run(
+        [*PIPPIN, *map(str, args)],
+        input=stdin,
+        capture_output=True,
+        env=os.environ | dict(env or {}),
+        timeout=300,
+        check=False,
+        **options,
+    )
+    return Run(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
+
+
+def one_line(run: Run) -> str:
+    """The message of a run that refused its input: one line on stderr, nothing on stdout."""
+    assert run.out == ""
+    assert run.err.count("\n") == 1, run.err
+    assert run.err.endswith("\n")
+    assert run.err.startswith("pippin: "), run.err
+    assert "Traceback" not in run.err
+    return run.err.removeprefix("pippin: ").rstrip("\n")
+
+
+def make_chat_model(folder: Path, **changes: Any) -> Path:
+    """A tiny random Llama checkpoint with the byte tokenizer and its chat template."""
+    make_tiny(folder, **{"vocab_size": VOCAB, **changes})
+    return write_tokenizer(folder)
