@@ -1,4 +1,4 @@
-"""The exceptions that Pippin raises on purpose; commands turn them into one line and an exit code."""
+"""The exceptions that Pippin raises on purpose; commands print one line and set an exit code."""
 
 
 class PippinError(Exception):

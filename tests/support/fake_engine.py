@@ -87,12 +87,20 @@ class FakeSession:
         return np.stack([self.step(token) for token in tokens])
 
     def decode(self, logits: np.ndarray, choose: Choose) -> Iterator[int]:
-        index = 0
-        while True:
-            token = int(choose(logits, index))
-            yield token
-            logits = self.step(token)
-            index += 1
+        """Runs one step ahead of the caller, as an engine on a device does."""
+        start, known = self.length, 0
+        token = int(choose(logits, 0))
+        try:
+            while True:
+                following = None
+                if token >= 0 and self.length < self._engine.info.context:
+                    following = int(choose(self.step(token), known + 1))
+                yield token
+                if following is None:
+                    self._check([token])
+                known, token = known + 1, following
+        finally:
+            self.rollback(start + known)
 
     def rollback(self, length: int) -> None:
         if not 0 <= length <= self.length:

@@ -61,6 +61,7 @@ _KINDS = {
         models.Unigram([(piece, -1.0) for piece in _PIECES], unk_id=0),
         decoders.Metaspace(),
     ),
+    "merges, never cleaned up": lambda: (_bpe(_PIECES), decoders.Metaspace()),  # asked to, though
     "word-piece": lambda: (
         models.WordPiece({word: index for index, word in enumerate(_WORDS)}, unk_token="a"),
         decoders.WordPiece(),

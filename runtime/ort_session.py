@@ -1,0 +1,158 @@
+"""A session on onnxruntime: one sequence, B = 1, run through IO binding."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from .cache_file import CacheFile, write_cache
+from .engine import Choose, EngineInfo, Progress, check_room, check_tokens
+from .errors import Cancelled, PippinError
+from .memory import check_memory
+from .ort_caches import STEP, Caches, GrowingCaches, SharedCaches
+from .ort_graph import Graph, plain_reason
+
+CHUNK = 256  # tokens of one prefill call; larger ones are slower in GroupQueryAttention
+
+
+class OrtSession:
+    """Fulfils `runtime.engine.Session`.
+
+    Whatever a decode step reads and writes stays bound from one step to the next, but for the
+    attention mask, which is one longer each time, and the caches of a graph that does not share.
+    """
+
+    def __init__(self, graph: Graph, info: EngineInfo, caches: Caches | None = None) -> None:
+        self._graph, self._info = graph, info
+        self._caches = caches or (SharedCaches if graph.shared else GrowingCaches)(graph)
+        self._length = 0
+        self._binding = graph.session.io_binding()
+        self._ids = np.zeros((1, CHUNK), np.int64)
+        self._positions = np.zeros((1, CHUNK), np.int64)
+        self._mask = np.ones((1, 0), np.int64)
+        self._logits = np.zeros((1, 1, graph.vocab_size), np.float32)
+        self._count = np.zeros(graph.num_logits or (), np.int64)
+        self._bound_length = 0  # L of the inputs that are bound
+        if graph.num_logits is not None:
+            self._bind_input("num_logits", self._count, graph.num_logits)
+
+    @property
+    def length(self) -> int:
+        return self._length
+
+    def reserve(self, length: int) -> None:
+        """Make room for `length` tokens at once."""
+        if length > self._mask.shape[1]:
+            self._mask = np.ones((1, max(-(-length // STEP) * STEP, 2 * self._mask.size)), np.int64)
+        self._caches.reserve(length)
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        *,
+        progress: Progress | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> np.ndarray:
+        self._check(tokens)
+        self.reserve(self._length + len(tokens))
+        for start in range(0, len(tokens), CHUNK):
+            if should_stop is not None and should_stop():
+                raise Cancelled(f"prefill was stopped after {start} of {len(tokens)} tokens")
+            logits = self._forward(tokens[start : start + CHUNK])
+            if progress is not None:
+                progress(min(start + CHUNK, len(tokens)), len(tokens))
+        return logits.copy()
+
+    def step(self, token: int) -> np.ndarray:
+        self._check([token])
+        return self._forward([token]).copy()
+
+    def verify(self, tokens: Sequence[int]) -> np.ndarray:
+        self._check(tokens)
+        vocab_size = self._graph.vocab_size
+        check_memory(4 * len(tokens) * vocab_size, f"the logits of {len(tokens)} tokens")
+        logits = np.empty((1, len(tokens), vocab_size), np.float32)
+        for start in range(0, len(tokens), CHUNK):
+            part = tokens[start : start + CHUNK]
+            self._run(part, logits[:, start : start + len(part)], 0)
+        return logits[0]
+
+    def decode(self, logits: np.ndarray, choose: Choose) -> Iterator[int]:
+        index = 0
+        while True:
+            token = int(choose(logits, index))
+            yield token
+            self._check([token])
+            logits = self._forward([token])
+            index += 1
+
+    def rollback(self, length: int) -> None:
+        if not 0 <= length <= self._length:
+            raise ValueError(f"cannot roll back from {self._length} tokens to {length}")
+        if length < self._length:
+            self._caches.truncate(length)
+            self._length = length
+
+    def fork(self) -> "OrtSession":
+        other = OrtSession(self._graph, self._info, self._caches.fork(self._length))
+        other._length = self._length
+        return other
+
+    def save(self, path: Path, tokens: Sequence[int]) -> None:
+        if len(tokens) != self._length:
+            raise ValueError(f"{len(tokens)} tokens do not stand for a cache of {self._length}")
+        write_cache(path, self._info.fingerprint, tokens, self._caches.layers(self._length))
+
+    def load(self, file: CacheFile) -> None:
+        """Fill this empty session from a saved cache."""
+        length = len(file.tokens)
+        self.reserve(length)
+        for index, layer in enumerate(self._graph.layers):
+            shape = (layer.kv_heads, length, layer.head_dim)
+            keys = file.array(f"{index}.keys", shape, layer.dtype)
+            self._caches.put(index, (keys, file.array(f"{index}.values", shape, layer.dtype)))
+        self._length = length
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        check_tokens(tokens, self._info.vocab_size)
+        check_room(self._length, len(tokens), self._info.context)
+
+    def _forward(self, tokens: Sequence[int]) -> np.ndarray:
+        """Append at most CHUNK `tokens`; the last one's logits [V], valid until the next call."""
+        if self._graph.num_logits is None and len(tokens) > 1:
+            logits = np.empty((1, len(tokens), self._graph.vocab_size), np.float32)
+            self._run(tokens, logits, 0)
+            return logits[0, -1]
+        self._run(tokens, self._logits, 1)
+        return self._logits[0, 0]
+
+    def _run(self, tokens: Sequence[int], logits: np.ndarray, count: int) -> None:
+        """Append `tokens`; the logits of the last `count` of them (0: all) go to `logits`."""
+        total = self._length + len(tokens)
+        self.reserve(total)
+        self._count[...] = count
+        self._bind_tokens(tokens, total)
+        self._binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
+        self._caches.bind(self._binding)
+        try:
+            self._graph.session.run_with_iobinding(self._binding)
+        except Exception as error:  # onnxruntime's exceptions share no base class of their own
+            raise PippinError(
+                f"onnxruntime failed after {self._length} tokens: {plain_reason(error)}"
+            ) from error
+        self._caches.take(self._binding)
+        self._length = total
+
+    def _bind_tokens(self, tokens: Sequence[int], total: int) -> None:
+        new = len(tokens)
+        self._ids[0, :new] = tokens
+        self._positions[0, :new] = np.arange(self._length, total)
+        if new != self._bound_length:
+            self._bind_input("input_ids", self._ids, (1, new))
+            if self._graph.positions:
+                self._bind_input("position_ids", self._positions, (1, new))
+            self._bound_length = new
+        self._bind_input("attention_mask", self._mask, (1, total))
+
+    def _bind_input(self, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+        self._binding.bind_input(name, "cpu", 0, np.int64, shape, array.ctypes.data)
