@@ -115,7 +115,7 @@ def _merges_by_score(vocabulary: GGUFVocabulary, scores: list[float]) -> list[tu
             continue
         cuts = [(ids.get(token[:at]), ids.get(token[at:])) for at in range(1, len(token))]
         both = [(left, right) for left, right in cuts if left is not None and right is not None]
-        merges += [(-scores[index], left, right) for left, right in sorted(both, reverse=True)]
+        merges += [(-scores[index], left, right) for left, right in both]
     merges.sort(key=lambda merge: merge[0])
     return [(tokens[left], tokens[right]) for _, left, right in merges]
 

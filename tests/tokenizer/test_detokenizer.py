@@ -110,7 +110,7 @@ def public_reference(name):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), skip=st.booleans())
 def test_any_tokens_of_a_tiny_vocabulary(kind, data, skip):
     tokenizer = tiny(kind)
@@ -120,7 +120,7 @@ def test_any_tokens_of_a_tiny_vocabulary(kind, data, skip):
     assert tokenizer.decode(ids, skip_special_tokens=skip) == expected
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     data=st.lists(
         st.sampled_from(
