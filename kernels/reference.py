@@ -6,17 +6,68 @@ from .spec import AttentionSpec
 
 
 def attention_reference(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, spec: AttentionSpec
+    q: np.ndarray, k: np.ndarray, v: np.ndarray, spec: AttentionSpec, **arrays: np.ndarray
 ) -> np.ndarray:
-    """Attention with the scores written out: q [B, H, L, D]; k, v [B, K, S, D] → [B, H, L, D]."""
-    group = spec.heads // spec.kv_heads
-    k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)  # [B, H, S, D]
-    scores = q @ k.swapaxes(-1, -2) * spec.scale  # [B, H, L, S]
-    length, total = scores.shape[-2:]
-    if spec.causal:
-        seen = np.tri(length, total, total - length, dtype=bool)
-        scores = np.where(seen, scores, -np.inf)
-    top = np.max(scores, axis=-1, keepdims=True)
-    weights = np.exp(scores - np.where(np.isfinite(top), top, 0.0))
+    """The output of `attention_and_lse` alone."""
+    return attention_and_lse(q, k, v, spec, **arrays)[0]
+
+
+def attention_and_lse(
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    spec: AttentionSpec,
+    *,
+    sinks: np.ndarray | None = None,
+    slopes: np.ndarray | None = None,
+    starts: np.ndarray | None = None,
+    ends: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """q [B, H, L, D]; k, v [B, K, S, D] → output [B, H, L, D], log-sum-exp [B, H, L].
+
+    In order: scale, softcap, ALiBi (−slope·(p − j) with `slopes` [H], arXiv:2108.12409), mask.
+    `sinks` [H] are logits of keys without a value that take part in the softmax and in the
+    log-sum-exp (GPT-OSS, arXiv:2508.10925). `starts`, `ends` [B]: see `AttentionSpec`.
+    """
+    scores = masked_scores(q, k, spec, slopes=slopes, starts=starts, ends=ends)
+    top = scores.max(axis=-1, initial=-np.inf)
+    if sinks is not None:
+        top = np.maximum(top, sinks[:, None])
+    safe = np.where(np.isfinite(top), top, 0.0)[..., None]
+    weights = np.exp(scores - safe)
     mass = weights.sum(axis=-1, keepdims=True)
-    return weights / np.where(mass == 0.0, 1.0, mass) @ v
+    if sinks is not None:
+        mass = mass + np.exp(sinks[:, None, None] - safe)
+    values = np.repeat(v, spec.heads // spec.kv_heads, axis=1)
+    out = weights / np.where(mass == 0.0, 1.0, mass) @ values
+    with np.errstate(divide="ignore"):
+        return out, (np.log(mass) + safe)[..., 0]
+
+
+def masked_scores(
+    q: np.ndarray,
+    k: np.ndarray,
+    spec: AttentionSpec,
+    *,
+    slopes: np.ndarray | None = None,
+    starts: np.ndarray | None = None,
+    ends: np.ndarray | None = None,
+) -> np.ndarray:
+    """Scores before the softmax [B, H, L, S]; −inf where a key is not seen."""
+    batch, _, length, _ = q.shape
+    total = k.shape[2]
+    starts = np.zeros(batch, int) if starts is None else np.asarray(starts)
+    ends = np.full(batch, total) if ends is None else np.asarray(ends)
+    scores = q @ np.repeat(k, spec.heads // spec.kv_heads, axis=1).swapaxes(-1, -2) * spec.scale
+    if spec.softcap is not None:
+        scores = spec.softcap * np.tanh(scores / spec.softcap)
+    keys = np.arange(total)
+    rows = (ends[:, None] - length + np.arange(length))[..., None]  # [B, L, 1]: p
+    if slopes is not None:
+        scores = scores - slopes[:, None, None] * (rows - keys)[:, None]
+    seen = (keys >= starts[:, None, None]) & (keys < ends[:, None, None])
+    if spec.causal:
+        seen = seen & (keys <= rows)
+    if spec.window is not None:
+        seen = seen & (keys > rows - spec.window)
+    return np.where(seen[:, None], scores, -np.inf)

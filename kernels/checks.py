@@ -1,0 +1,64 @@
+"""What is refused before any launch: inputs that no kernel can compute."""
+
+import mlx.core as mx
+
+from .spec import AttentionSpec
+
+FLOATS = (mx.float32, mx.float16, mx.bfloat16)
+
+
+def check_attention(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    spec: AttentionSpec,
+    *,
+    sinks: mx.array | None = None,
+    slopes: mx.array | None = None,
+    starts: mx.array | None = None,
+    ends: mx.array | None = None,
+) -> None:
+    """Raise ValueError when q [B, H, L, D], k, v [B, K, S, D] or the arrays do not fit `spec`."""
+    check_spec(spec)
+    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape:
+        raise ValueError(f"attention takes 4-d q, k, v; found q{q.shape}, k{k.shape}, v{v.shape}")
+    wanted = (q.shape[0], spec.kv_heads, k.shape[2], spec.head_dim)
+    if q.shape[1] != spec.heads or q.shape[3] != spec.head_dim or k.shape != wanted:
+        raise ValueError(f"attention of {spec} does not fit q{q.shape}, k{k.shape}")
+    if q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype:
+        raise ValueError(
+            f"attention takes q, k, v of one float type; found {q.dtype}, {k.dtype}, {v.dtype}"
+        )
+    check_arrays(spec, q.shape[0], sinks=sinks, slopes=slopes, starts=starts, ends=ends)
+
+
+def check_spec(spec: AttentionSpec) -> None:
+    """Raise ValueError for a spec that contradicts itself."""
+    if spec.heads % spec.kv_heads:
+        raise ValueError(f"{spec.heads} query heads are no multiple of {spec.kv_heads} kv heads")
+    if spec.window is not None and (spec.window < 1 or not spec.causal):
+        raise ValueError(f"a window needs causal attention and at least 1 key; found {spec}")
+    if spec.softcap is not None and not spec.softcap > 0:
+        raise ValueError(f"softcap is {spec.softcap}; it must be above 0")
+
+
+def check_arrays(
+    spec: AttentionSpec,
+    batch: int,
+    *,
+    sinks: mx.array | None,
+    slopes: mx.array | None,
+    starts: mx.array | None,
+    ends: mx.array | None,
+) -> None:
+    """Raise ValueError unless `sinks`, `slopes` are [H] floats and `starts`, `ends` [B] int32."""
+    for name, array, length, dtype in (
+        ("sinks", sinks, spec.heads, mx.float32),
+        ("slopes", slopes, spec.heads, mx.float32),
+        ("starts", starts, batch, mx.int32),
+        ("ends", ends, batch, mx.int32),
+    ):
+        if array is not None and (array.shape != (length,) or array.dtype != dtype):
+            raise ValueError(
+                f"{name} is {array.dtype}{list(array.shape)}; expected {dtype}[{length}]"
+            )

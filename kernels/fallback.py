@@ -1,0 +1,94 @@
+"""Attention in MLX's own operations, with the semantics of our kernels, for devices without Metal.
+
+Scores are held for a block of queries at a time, never L×S.
+"""
+
+import mlx.core as mx
+
+from .spec import AttentionSpec
+
+_BLOCK = 256  # queries whose scores are held at once
+
+
+def fallback_attention(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    spec: AttentionSpec,
+    *,
+    sinks: mx.array | None = None,
+    slopes: mx.array | None = None,
+    starts: mx.array | None = None,
+    ends: mx.array | None = None,
+    lse: bool = False,
+) -> mx.array | tuple[mx.array, mx.array]:
+    """See `dispatch.attention`; the arguments have been checked."""
+    length, total = q.shape[2], k.shape[2]
+    plain = not lse and sinks is slopes is starts is ends is spec.softcap is None
+    if plain and (spec.window is None or spec.window >= total) and _aligned(spec, length, total):
+        mask = "causal" if spec.causal and length > 1 else None
+        return mx.fast.scaled_dot_product_attention(q, k, v, scale=spec.scale, mask=mask)
+    blocks = [
+        _block(q[:, :, at : at + _BLOCK], k, v, spec, at - length, sinks, slopes, starts, ends)
+        for at in range(0, length, _BLOCK)
+    ]
+    out = mx.concatenate([block[0] for block in blocks], axis=2)
+    return (out, mx.concatenate([block[1] for block in blocks], axis=2)) if lse else out
+
+
+def _aligned(spec: AttentionSpec, length: int, total: int) -> bool:
+    """Whether every row sees a key; MLX gives NaN for the others."""
+    return not spec.causal or length <= total
+
+
+def _block(
+    q: mx.array,
+    k: mx.array,
+    v: mx.array,
+    spec: AttentionSpec,
+    from_end: int,
+    sinks: mx.array | None,
+    slopes: mx.array | None,
+    starts: mx.array | None,
+    ends: mx.array | None,
+) -> tuple[mx.array, mx.array]:
+    """Output and log-sum-exp of queries [B, H, l, D] whose first stands `from_end` before end."""
+    batch, heads, length, _ = q.shape
+    total, group = k.shape[2], heads // spec.kv_heads
+    rows = mx.unflatten(q.astype(mx.float32), 1, (spec.kv_heads, group))  # [B, K, G, l, D]
+    scores = rows @ k.astype(mx.float32)[:, :, None].swapaxes(-1, -2) * spec.scale
+    if spec.softcap is not None:
+        scores = spec.softcap * mx.tanh(scores / spec.softcap)
+    scores = scores.flatten(1, 2)  # [B, H, l, S]
+    end = mx.full((batch,), total, mx.int32) if ends is None else ends
+    keys = mx.arange(total)
+    at = (end[:, None] + from_end + mx.arange(length))[..., None]  # [B, l, 1]: p
+    if slopes is not None:
+        scores = scores - slopes[:, None, None] * (at - keys)[:, None]
+    seen = keys < end[:, None, None]
+    if starts is not None:
+        seen = seen & (keys >= starts[:, None, None])
+    if spec.causal:
+        seen = seen & (keys <= at)
+    if spec.window is not None:
+        seen = seen & (keys > at - spec.window)
+    scores = mx.where(seen[:, None], scores, -mx.inf)
+    return _softmax_values(scores, v, sinks, q.dtype)
+
+
+def _softmax_values(
+    scores: mx.array, v: mx.array, sinks: mx.array | None, dtype: mx.Dtype
+) -> tuple[mx.array, mx.array]:
+    """scores [B, H, l, S], v [B, K, S, D] → output [B, H, l, D], log-sum-exp [B, H, l]."""
+    top = scores.max(axis=-1, keepdims=True)
+    if sinks is not None:
+        top = mx.maximum(top, sinks[:, None, None])
+    safe = mx.where(mx.isinf(top), 0.0, top)
+    weights = mx.exp(scores - safe)
+    mass = weights.sum(axis=-1, keepdims=True)
+    if sinks is not None:
+        mass = mass + mx.exp(sinks[:, None, None] - safe)
+    weights = weights / mx.where(mass == 0, 1.0, mass)
+    grouped = mx.unflatten(weights, 1, (v.shape[1], -1))  # [B, K, G, l, S]
+    out = grouped @ v.astype(mx.float32)[:, :, None]
+    return out.flatten(1, 2).astype(dtype), (mx.log(mass) + safe)[..., 0]
