@@ -132,7 +132,12 @@ class OrtSession:
         self.reserve(total)
         self._count[...] = count
         self._bind_tokens(tokens, total)
-        self._binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, logits.ctypes.data)
+        if count:
+            address = logits.ctypes.data
+            self._binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, address)
+        else:
+            # Graphs state one row of logits: onnxruntime takes no bound buffer for more.
+            self._binding.bind_output("logits", "cpu")
         self._caches.bind(self._binding)
         try:
             self._graph.session.run_with_iobinding(self._binding)
@@ -140,6 +145,8 @@ class OrtSession:
             raise PippinError(
                 f"onnxruntime failed after {self._length} tokens: {plain_reason(error)}"
             ) from error
+        if not count:
+            logits[...] = self._binding.get_outputs()[0].numpy()
         self._caches.take(self._binding)
         self._length = total
 

@@ -1,0 +1,41 @@
+"""A quantized product in two passes, for layers where int8 activations cost too much.
+
+At accuracy level 4, MatMulNBits rounds each block of x to int8 at a scale of max|x|/127. Here x is
+split into what that grid holds exactly and the rest, at most half a step, which the second pass
+rounds 254 times finer. Both are rows of one product, so the weights are read once.
+"""
+
+import numpy as np
+
+from .builder import GraphBuilder, Value
+
+_TINY = 1e-30  # keeps a block of zeros from dividing 0 by 0
+
+
+class TwoPass:
+    """Splits x once for all products that read it."""
+
+    def __init__(self, graph: GraphBuilder):
+        self._graph = graph
+        self._split: dict[tuple[str, int], Value] = {}
+
+    def split(self, x: Value, block: int) -> Value:
+        """x [B, L, K] → its coarse part, then the rest [B, 2·L, K]; K a multiple of the block."""
+        key = (x.name, block)
+        if key not in self._split:
+            graph = self._graph
+            blocks = graph.op("Reshape", x, graph.ints(0, 0, -1, block))
+            top = graph.op("ReduceMax", graph.op("Abs", blocks), graph.ints(-1), keepdims=1)
+            step = graph.op("Mul", top, graph.constant(np.array(1 / 127, np.float32)))
+            step = graph.op("Max", step, graph.constant(np.array(_TINY, np.float32)))
+            codes = graph.op("Round", graph.op("Div", blocks, step))
+            coarse = graph.op("Reshape", graph.op("Mul", codes, step), graph.ints(0, 0, -1))
+            rest = graph.op("Sub", x, coarse)
+            self._split[key] = graph.op("Concat", coarse, rest, axis=1)
+        return self._split[key]
+
+    def join(self, name: str, y: Value) -> Value:
+        """The product's rows [B, 2·L, N] → the sum of both parts [B, L, N]."""
+        halves = [Value(f"{name}/{part}", y.dtype) for part in ("coarse", "rest")]
+        self._graph.node("Split", [y], [half.name for half in halves], axis=1, num_outputs=2)
+        return self._graph.op("Add", *halves)
