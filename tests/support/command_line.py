@@ -51,5 +51,5 @@ def one_line(run: Run) -> str:
 
 def make_chat_model(folder: Path, **changes: Any) -> Path:
     """A tiny random Llama checkpoint with the byte tokenizer and its chat template."""
-    make_tiny(folder, **{"vocab_size": VOCAB, **changes})
+    make_tiny(folder, **{"vocab_size": VOCAB, "head_dim": 16, **changes})
     return write_tokenizer(folder)

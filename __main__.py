@@ -1,0 +1,5 @@
+"""`python -m pippin` is the command `pippin`."""
+
+from .cli import main
+
+main()

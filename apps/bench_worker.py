@@ -1,0 +1,116 @@
+"""The process that `bench` measures in: a task as JSON on stdin, figures as JSON on stdout."""
+
+import time
+
+_STARTED = time.perf_counter()  # before anything heavy is imported: imports are part of loading
+
+import json  # noqa: E402
+import sys  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
+from pathlib import Path  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from ..runtime.errors import InputError, PippinError  # noqa: E402
+
+if TYPE_CHECKING:
+    from ..runtime.engine import Array, Choose, Engine, Session
+
+
+def main() -> None:
+    """Answer one task."""
+    task = json.load(sys.stdin)
+    try:
+        answer = _answer(task)
+    except PippinError as error:
+        answer = {"error": str(error), "bad_input": isinstance(error, InputError)}
+    print(json.dumps(answer))
+
+
+def _answer(task: dict[str, Any]) -> dict[str, Any]:
+    from .models import load_generator
+
+    generator = load_generator(
+        task["path"], task["backend"], weights=task["weights"], threads=task["threads"], fetch=False
+    )
+    engine = generator.engine
+    _decode_rate(engine.open(), _greedy(engine), _tokens(engine, 1), 1)
+    answer: dict[str, Any] = {"load_seconds": time.perf_counter() - _STARTED}
+    if task["what"] == "speed":
+        answer |= _speeds(engine, task["rounds"])
+    return answer
+
+
+def _speeds(engine: "Engine", rounds: int) -> dict[str, Any]:
+    """Tokens per second of each round, after one round of warm-up; empty where it does not fit."""
+    from .bench import DECODED, LONG, PREFILL, SHORT
+
+    context, choose = engine.info.context, _greedy(engine)
+    answer: dict[str, Any] = {"prefill": [], "decode_short": [], "decode_long": []}
+    for index in range(rounds + 1):
+        rates = {}
+        if context >= PREFILL:
+            rates["prefill"] = _prefill_rate(engine, _tokens(engine, PREFILL))
+        for name, length in (("decode_short", SHORT), ("decode_long", LONG)):
+            if context > length + DECODED:
+                prompt = _tokens(engine, length)
+                rates[name] = _decode_rate(engine.open(), choose, prompt, DECODED)
+        for name, rate in rates.items():
+            if index > 0:
+                answer[name].append(rate)
+    answer["peak_bytes"] = peak_bytes()
+    answer["weight_bytes"] = engine.info.weight_bytes
+    return answer
+
+
+def _prefill_rate(engine: "Engine", prompt: Sequence[int]) -> float:
+    session = engine.open(len(prompt))
+    started = time.perf_counter()
+    session.prefill(prompt)
+    return len(prompt) / (time.perf_counter() - started)
+
+
+def _decode_rate(session: "Session", choose: "Choose", prompt: Sequence[int], count: int) -> float:
+    tokens = session.decode(session.prefill(prompt), choose)
+    next(tokens)  # chosen from the prompt's logits, not yet decoded
+    started = time.perf_counter()
+    for _ in range(count):
+        next(tokens)
+    rate = count / (time.perf_counter() - started)
+    tokens.close()
+    return rate
+
+
+def _greedy(engine: "Engine") -> "Choose":
+    xp = engine.xp
+
+    def choose(logits: "Array", _: int) -> "Array":
+        return xp.argmax(logits).astype(xp.int32)
+
+    return choose
+
+
+def _tokens(engine: "Engine", count: int) -> list[int]:
+    """The same arbitrary tokens in each process: speed does not depend on which."""
+    from random import Random
+
+    return Random(count).choices(range(engine.info.vocab_size), k=count)
+
+
+def peak_bytes() -> int | None:
+    """Largest resident set of this process so far; None where the system does not tell.
+
+    Linux hands `ru_maxrss` on from the process that started this one; its VmHWM is our own.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+if __name__ == "__main__":
+    main()

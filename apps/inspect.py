@@ -1,0 +1,138 @@
+"""What a model consists of and what it needs, from its config and its files' headers alone."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..mlx_model.checkpoints import safetensors
+from ..mlx_model.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from ..mlx_model.checkpoints.gguf import read_gguf
+from ..mlx_model.config import ModelConfig
+from ..mlx_model.families import read_family
+from ..runtime.errors import InputError
+
+COMPONENTS = ("attention", "mlp", "embeddings", "norms")
+DTYPE_BYTES = {"fp16": 2, "fp32": 4}
+
+
+@dataclass(frozen=True)
+class Component:
+    """One row of the parameter table."""
+
+    name: str
+    parameters: int
+    bytes: int  # as stored; scales and biases of quantized weights included
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Bytes at one context length, for keys, values and scores of one float type."""
+
+    dtype: str  # "fp16" or "fp32"
+    kv_per_token: int  # all layers
+    kv_cache: int  # all layers, the whole context
+    total: int  # weights as stored, and the KV cache
+    naive_scores_layer: int  # H × L × L scores that unfused attention would write in one layer
+    naive_scores_all: int  # the same, all layers
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A checkpoint's shape, parameters and memory."""
+
+    model: str
+    config: ModelConfig
+    components: list[Component]
+    context: int  # tokens that `costs` are for
+    costs: list[Cost]
+
+    @property
+    def parameters(self) -> int:
+        return sum(component.parameters for component in self.components)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(component.bytes for component in self.components)
+
+
+def inspect_model(path: Path, name: str, context: int | None = None) -> Inspection:
+    """Inspect the checkpoint at `path`; no weight is read, MLX is not needed.
+
+    `context` is in tokens; None takes the model's longest. Raises InputError when the path is no
+    checkpoint, the architecture is unknown, or the context exceeds the model's.
+    """
+    checkpoint = open_checkpoint(path)
+    config = read_family(checkpoint.config).config
+    length = config.context if context is None else context
+    if not 1 <= length <= config.context:
+        raise InputError(
+            f"a context of {length} tokens was asked for; {name} takes 1 to {config.context}"
+        )
+    counts = count_parameters(config)
+    sizes = _stored_bytes(checkpoint)
+    components = [Component(part, counts[part], sizes[part]) for part in COMPONENTS]
+    weights = sum(sizes.values())
+    costs = [_cost(config, length, weights, dtype) for dtype in DTYPE_BYTES]
+    return Inspection(name, config, components, length, costs)
+
+
+def count_parameters(config: ModelConfig) -> dict[str, int]:
+    """Parameters of each component, all layers; a tied head is counted once, as embedding."""
+    e, f = config.hidden_size, config.feed_forward
+    q, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    attention = e * q + 2 * e * kv + q * e
+    attention += (q + 2 * kv) * config.attention_bias + e * config.output_bias
+    mlp = 3 * e * f + (2 * f + e) * config.mlp_bias
+    tables = 1 if config.tie_embeddings else 2
+    return {
+        "attention": config.layers * attention,
+        "mlp": config.layers * mlp,
+        "embeddings": tables * config.vocab_size * e,
+        "norms": (2 * config.layers + 1) * e,
+    }
+
+
+def _cost(config: ModelConfig, length: int, weights: int, dtype: str) -> Cost:
+    size = DTYPE_BYTES[dtype]
+    per_token = 2 * config.layers * config.kv_heads * config.head_dim * size
+    scores = config.heads * length * length * size
+    return Cost(
+        dtype=dtype,
+        kv_per_token=per_token,
+        kv_cache=per_token * length,
+        total=weights + per_token * length,
+        naive_scores_layer=scores,
+        naive_scores_all=config.layers * scores,
+    )
+
+
+def _stored_bytes(checkpoint: Checkpoint) -> dict[str, int]:
+    """Bytes of each component in the checkpoint's files."""
+    sizes = dict.fromkeys(COMPONENTS, 0)
+    for name, size in _tensor_bytes(checkpoint.path):
+        if (component := _component(name)) is not None:
+            sizes[component] += size
+    return sizes
+
+
+def _tensor_bytes(path: Path) -> Iterable[tuple[str, int]]:
+    if path.is_dir():
+        for file in safetensors.find_weights(path):
+            for name, tensor in safetensors.read_header(file).items():
+                yield name, tensor.end - tensor.begin
+    else:
+        for name, tensor in read_gguf(path).tensors.items():
+            yield name, tensor.rows * tensor.row_bytes
+
+
+def _component(name: str) -> str | None:
+    """The component of a tensor, by its name in Hugging Face's spelling or GGUF's."""
+    if "norm" in name:
+        return "norms"
+    if "rope" in name or "rotary" in name or "attn_rot" in name:
+        return None  # tables that follow from the config
+    if "attn" in name:
+        return "attention"
+    if "mlp" in name or "ffn" in name:
+        return "mlp"
+    return "embeddings"

@@ -1,0 +1,238 @@
+"""From a model's name to a generator: which backend runs it, and the export that one needs."""
+
+import hashlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from ..mlx_model.checkpoints.checkpoint import Checkpoint
+    from ..runtime.generator import Generator
+
+BACKENDS = ("auto", "mlx", "onnx")
+DEFAULT_WEIGHTS = "q4"
+
+# (done, total) of one stage; total is None while it is unknown
+StageProgress = Callable[[int, int | None], None]
+# stages("download", "bytes") gives the callback of a stage: its title, and what it counts
+Stages = Callable[[str, str], StageProgress]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A loaded model, and how its authors want it sampled."""
+
+    generator: "Generator"
+    generation_config: Mapping[str, Any]  # {} when it has none
+
+
+def load_generator(name: str, backend: str = "auto", **options: Any) -> "Generator":
+    """The generator of the model `name`; arguments and errors as of `load_model`."""
+    return load_model(name, backend, **options).generator
+
+
+def load_model(
+    name: str,
+    backend: str = "auto",
+    *,
+    weights: str | None = None,
+    threads: int | None = None,
+    fetch: bool = True,
+    stages: Stages | None = None,
+) -> Model:
+    """Load the model `name`.
+
+    `name` is what `checkpoints.store.resolve` takes, or a folder that `pippin export` wrote.
+    `backend` "auto" is MLX on a Mac that has it, and onnxruntime elsewhere and for exported
+    folders. "onnx" exports a checkpoint the first time (`weights`: "fp32", "fp16", "q4", "int8";
+    q4 when None) and keeps the folder in the store. `threads` are onnxruntime's; `fetch` permits
+    downloads; `stages` follows downloads and exports.
+
+    Raises InputError: unknown model or backend, MLX asked for where there is none, or options that
+    the backend does not have.
+    """
+    path, backend = prepare(
+        name, backend, weights=weights, threads=threads, fetch=fetch, stages=stages
+    )
+    return _load_mlx(path, name) if backend == "mlx" else _load_onnx(path, weights, threads)
+
+
+def prepare(
+    name: str,
+    backend: str = "auto",
+    *,
+    weights: str | None = None,
+    threads: int | None = None,
+    fetch: bool = True,
+    stages: Stages | None = None,
+) -> tuple[Path, str]:
+    """All of `load_generator` but the loading: download, choose, export.
+
+    Returns the path to load, a checkpoint for "mlx" and an exported folder for "onnx", and which
+    of the two it is.
+    """
+    if backend not in BACKENDS:
+        raise InputError(f"there is no backend {backend!r}; choose {', '.join(BACKENDS)}")
+    folder = Path(name).expanduser()
+    if is_exported(folder):
+        if backend == "mlx":
+            raise InputError(
+                f"{name} is an exported folder, which onnxruntime runs; "
+                "use --backend onnx, or give the checkpoint that it was exported from"
+            )
+        return folder, "onnx"
+    backend = _choose(backend)
+    if backend == "mlx" and (weights or threads):
+        option = "--weights" if weights else "--threads"
+        raise InputError(
+            f"{option} is for --backend onnx; the mlx backend runs the checkpoint as it is"
+        )
+    from ..mlx_model.checkpoints import store
+
+    progress = stages(f"fetching {name}", "bytes") if stages else None
+    path = store.resolve(name, fetch=fetch, progress=progress)
+    if backend == "mlx":
+        return path, "mlx"
+    return _export_once(path, name, weights or DEFAULT_WEIGHTS, stages), "onnx"
+
+
+def export_model(
+    name: str,
+    output: Path | None = None,
+    *,
+    fetch: bool = True,
+    stages: Stages | None = None,
+    **options: Any,
+) -> Path:
+    """Export the checkpoint `name` to the folder `output`, which is returned.
+
+    Without `output`, to the model's name with "-onnx" in the current directory. `options` are
+    those of `export.folder.export_folder`. Raises InputError as `resolve` and that do.
+    """
+    require_mlx("exporting")
+    from ..mlx_model.checkpoints import store
+    from ..mlx_model.checkpoints.checkpoint import open_checkpoint
+
+    fetching = stages(f"fetching {name}", "bytes") if stages else None
+    checkpoint = open_checkpoint(store.resolve(name, fetch=fetch, progress=fetching))
+    from ..export.folder import export_folder
+
+    progress = stages(f"exporting {name}", "bytes") if stages else None
+    return export_folder(checkpoint, output or _default_output(name), progress=progress, **options)
+
+
+def _default_output(name: str) -> Path:
+    stem = re.split(r"[/\\]", name.rstrip("/\\"))[-1].removesuffix(".gguf").partition("@")[0]
+    return Path(re.sub(r"[^\w.-]+", "-", stem).strip("-.") + "-onnx")
+
+
+def is_exported(path: Path) -> bool:
+    """Whether `path` is a folder that `pippin export` wrote."""
+    return (path / "genai_config.json").is_file() and (path / "onnx").is_dir()
+
+
+def has_mlx() -> bool:
+    """Whether MLX can be imported here."""
+    try:
+        import_module("mlx.core")
+    except ImportError:
+        return False
+    return True
+
+
+def require_mlx(what: str) -> None:
+    """Raise InputError, saying where MLX is to be had, unless it can be imported."""
+    if not has_mlx():
+        raise InputError(
+            f"{what} needs MLX, which cannot be imported here; it runs on macOS (arm64) and Linux: "
+            "export the model there, and run the folder here with --backend onnx"
+        )
+
+
+def _choose(backend: str) -> str:
+    if backend == "auto":
+        return "mlx" if sys.platform == "darwin" and has_mlx() else "onnx"
+    if backend == "mlx":
+        require_mlx("--backend mlx")
+    return backend
+
+
+def _load_mlx(path: Path, name: str) -> Model:
+    from ..mlx_model.checkpoints.checkpoint import open_checkpoint
+    from ..mlx_model.engine import MlxEngine
+    from ..runtime.generator import Generator
+    from ..runtime.tokenizer import Tokenizer
+
+    checkpoint = open_checkpoint(path)
+    tokenizer = Tokenizer.from_parts(
+        checkpoint.tokenizer_json,
+        checkpoint.tokenizer_config,
+        checkpoint.config,
+        checkpoint.generation_config,
+    )
+    engine = MlxEngine.from_checkpoint(checkpoint, name)
+    return Model(Generator(engine, tokenizer), checkpoint.generation_config)
+
+
+def _load_onnx(folder: Path, weights: str | None, threads: int | None) -> Model:
+    from ..mlx_model.checkpoints.files import read_json
+    from ..runtime.generator import Generator
+
+    generator = Generator.from_folder(folder, weights=weights, threads=threads)
+    file = folder / "generation_config.json"
+    return Model(generator, read_json(file) if file.is_file() else {})
+
+
+def _export_once(path: Path, name: str, weights: str, stages: Stages | None) -> Path:
+    """The folder of this checkpoint in the store, exported now if it is not there."""
+    from ..mlx_model.checkpoints import store
+    from ..mlx_model.checkpoints.checkpoint import open_checkpoint
+    from ..mlx_model.checkpoints.lock import locked
+
+    checkpoint = open_checkpoint(path)
+    exports = store.exports_dir(checkpoint.fingerprint)
+    folder = exports / f"{weights}-{_digest(checkpoint)}"
+    if is_exported(folder):
+        return folder
+    require_mlx(f"exporting {name}")
+    with locked(store.home() / "locks" / f"export-{checkpoint.fingerprint}-{folder.name}.lock"):
+        if is_exported(folder):  # another process was faster
+            return folder
+        from ..export.folder import best_dialect, export_folder
+        from ..mlx_model.families import read_family
+
+        progress = stages(f"exporting {name}", "bytes") if stages else None
+        dialect = best_dialect(read_family(checkpoint.config).config)
+        export_folder(checkpoint, folder, weights=weights, dialect=dialect, progress=progress)
+    for other in exports.glob(f"{weights}-*"):
+        if other != folder:  # of another tokenizer, or by another version of the exporter
+            shutil.rmtree(other, ignore_errors=True)
+    return folder
+
+
+def _digest(checkpoint: "Checkpoint") -> str:
+    """8 hex digits of what an export depends on beside the checkpoint's fingerprint.
+
+    The tokenizer, the defaults, and the exporter's own source: an export made before a correction
+    is not used again after it.
+    """
+    package = Path(__file__).parent.parent
+    texts = [
+        checkpoint.tokenizer_json,
+        json.dumps(checkpoint.tokenizer_config, sort_keys=True),
+        json.dumps(checkpoint.generation_config, sort_keys=True),
+        *(
+            source.read_text("utf-8")
+            for part in ("export", "mlx_model")
+            for source in sorted((package / part).rglob("*.py"))
+        ),
+    ]
+    return hashlib.sha256("\0".join(texts).encode()).hexdigest()[:8]

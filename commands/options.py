@@ -1,0 +1,165 @@
+"""Options that several commands share, and help texts with the options in named sections."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+DEFAULT_MODEL = "smollm2"
+BACKENDS = ("auto", "mlx", "onnx")
+WEIGHTS = ("fp32", "fp16", "q4", "int8")
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+class SectionedOption(click.Option):
+    """An option that the help text shows under `section`."""
+
+    def __init__(self, *args: Any, section: str = "Options", **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.section = section
+
+
+class SectionedCommand(click.Command):
+    """Shows options by section, in the order in which the sections first occur."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and not isinstance(parameter, click.Argument):
+                section = getattr(parameter, "section", "Options")
+                sections.setdefault(section, []).append(record)
+        for name, records in sections.items():
+            with formatter.section(name):
+                formatter.write_dl(records)
+
+
+def model_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """[MODEL], the default model when it is left out."""
+    return click.argument("model", default=DEFAULT_MODEL)(function)
+
+
+backend_option = click.option(
+    "--backend",
+    type=click.Choice(BACKENDS),
+    default="auto",
+    help="What runs the model; onnx exports a checkpoint once, then keeps the export.  "
+    "[default: auto, which is mlx on a Mac and onnx elsewhere]",
+)
+weights_option = click.option(
+    "--weights",
+    type=click.Choice(WEIGHTS),
+    help="Weights of the export that the onnx backend runs.  "
+    "[default: q4, or what an exported folder has]",
+)
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="CPU threads of the onnx backend.  [default: one a physical core]",
+)
+offline_option = click.option(
+    "--offline", is_flag=True, help="Use only models that are here; download nothing."
+)
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """--json, which the command gets as `as_json`; its variable is still PIPPIN_<COMMAND>_JSON."""
+
+    @functools.wraps(function)
+    def rename(*args: Any, json: bool, **keywords: Any) -> Any:
+        return function(*args, as_json=json, **keywords)
+
+    return click.option("--json", is_flag=True, help="Print one JSON document.")(rename)
+
+
+def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Backend, weights, threads and fetching; the command gets them as `load_model` takes them."""
+
+    @functools.wraps(function)
+    def rename(*args: Any, offline: bool, **keywords: Any) -> Any:
+        return function(*args, fetch=not offline, **keywords)
+
+    for option in (offline_option, threads_option, weights_option, backend_option):
+        rename = option(rename)
+    return rename
+
+
+def _parse_bias(
+    _: click.Context, __: click.Parameter, values: tuple[str, ...]
+) -> dict[int, float] | None:
+    """`ID=BIAS` texts as a mapping; None when there are none."""
+    bias = {}
+    for text in values:
+        token, _, value = text.partition("=")
+        try:
+            bias[int(token)] = float(value)
+        except ValueError:
+            raise click.BadParameter(f"{text!r} does not read ID=BIAS, like 42=-1.5") from None
+    return bias or None
+
+
+# option, type, help; the name is that of the field in `SamplingParams`
+_NUMBERS = (
+    ("--temperature", float, "0 takes the likeliest token each time."),
+    ("--top-k", int, "Keep the K likeliest tokens; 0 keeps all."),
+    ("--top-p", float, "Keep the likeliest tokens up to probability P."),
+    ("--min-p", float, "Drop tokens below P times the likeliest one's."),
+    ("--typical-p", float, "Keep the most typical tokens up to P."),
+    ("--xtc-probability", float, "How often XTC drops the top choices."),
+    ("--xtc-threshold", float, "Probability of a top choice for XTC."),
+    ("--repetition-penalty", float, "Against tokens seen so far; 1 is off."),
+    ("--presence-penalty", float, "Subtracted once for a token in the reply."),
+    ("--frequency-penalty", float, "Subtracted at each occurrence in the reply."),
+    ("--penalty-last-n", int, "Tokens the three penalties look at.  [default: all]"),
+    ("--dry-multiplier", float, "DRY, against repeated passages; 0 is off."),
+    ("--dry-base", float, "How DRY grows with a passage's length."),
+    ("--dry-allowed-length", int, "Tokens that DRY lets repeat."),
+    ("--dry-penalty-last-n", int, "Tokens that DRY looks at.  [default: all]"),
+    ("--seed", int, "The same seed gives the same text.  [default: random]"),
+)
+
+SAMPLING_HELP = """Sampling values that are not given are those that the model's
+generation_config.json recommends, if it asks for sampling; else each token is the likeliest one.
+A filter such as --top-p without --temperature samples at temperature 1."""
+
+
+def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """All of `SamplingParams`; the command gets those that were given as one dict, `sampling`."""
+    section: dict[str, Any] = {"cls": SectionedOption, "section": "Sampling"}
+    options = [
+        click.option(
+            "--max-tokens",
+            type=int,
+            help="Longest reply, in tokens.  [default: 1024, or what the context leaves]",
+        ),
+        click.option(
+            "--stop", multiple=True, metavar="TEXT", help="End the reply at TEXT. May be repeated."
+        ),
+        click.option(
+            "--ignore-eos", is_flag=True, default=None, help="Run on past end-of-turn tokens."
+        ),
+        *(click.option(name, type=kind, help=text, **section) for name, kind, text in _NUMBERS),
+        click.option(
+            "--logit-bias",
+            multiple=True,
+            metavar="ID=BIAS",
+            callback=_parse_bias,
+            help="Add BIAS to a token's logit; -inf bans it. May be repeated.",
+            **section,
+        ),
+    ]
+    names = [number[0].removeprefix("--").replace("-", "_") for number in _NUMBERS]
+    names += ["logit_bias", "max_tokens", "stop", "ignore_eos"]
+
+    @functools.wraps(function)
+    def gather(*args: Any, **keywords: Any) -> Any:
+        values = {name: keywords.pop(name) for name in names}
+        given = {name: v for name, v in values.items() if v is not None and v != ()}
+        return function(*args, sampling=given, **keywords)
+
+    for option in reversed(options):
+        gather = option(gather)
+    return gather
