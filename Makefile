@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile -rs
 
 .PHONY: demo test test-fast lint clean
 
@@ -15,6 +15,7 @@ $(VENV)/.product: pyproject.toml
 
 $(VENV)/.test: $(VENV)/.product
 	$(BIN)/python -m pip install --quiet --group dev
+	sh tests/install-compiler $(BIN)/python
 	touch $@
 
 demo: $(VENV)/.product
