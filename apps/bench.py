@@ -69,6 +69,7 @@ class Figure:
     median: float
     low: float
     high: float
+    rounds: int
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _measure(task: Task, report: Report | None) -> Measurement:
 
 def figure(values: Sequence[float]) -> Figure:
     """Median and extremes of at least one value."""
-    return Figure(statistics.median(values), min(values), max(values))
+    return Figure(statistics.median(values), min(values), max(values), len(values))
 
 
 def _optional(values: list[float]) -> Figure | None:

@@ -6,14 +6,19 @@ _STARTED = time.perf_counter()  # before anything heavy is imported: imports are
 
 import json  # noqa: E402
 import sys  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
+from collections.abc import Callable  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402
 
 from ..runtime.errors import InputError, PippinError  # noqa: E402
 
 if TYPE_CHECKING:
-    from ..runtime.engine import Array, Choose, Engine, Session
+    from ..runtime.engine import Array, Choose, Engine
+
+Rate = Callable[[], float]  # one run; its tokens per second
+
+_BUDGET = 60.0  # seconds for the rounds of one figure
+_LONG_RUN = 10.0  # seconds; what takes longer needs no warm-up
 
 
 def main() -> None:
@@ -33,7 +38,7 @@ def _answer(task: dict[str, Any]) -> dict[str, Any]:
         task["path"], task["backend"], weights=task["weights"], threads=task["threads"], fetch=False
     )
     engine = generator.engine
-    _decode_rate(engine.open(), _greedy(engine), _tokens(engine, 1), 1)
+    _decoding(engine, 1, 1)()
     answer: dict[str, Any] = {"load_seconds": time.perf_counter() - _STARTED}
     if task["what"] == "speed":
         answer |= _speeds(engine, task["rounds"])
@@ -41,43 +46,61 @@ def _answer(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speeds(engine: "Engine", rounds: int) -> dict[str, Any]:
-    """Tokens per second of each round, after one round of warm-up; empty where it does not fit."""
+    """Tokens per second of each round; empty where it does not fit the context."""
     from .bench import DECODED, LONG, PREFILL, SHORT
 
-    context, choose = engine.info.context, _greedy(engine)
+    context = engine.info.context
     answer: dict[str, Any] = {"prefill": [], "decode_short": [], "decode_long": []}
-    for index in range(rounds + 1):
-        rates = {}
-        if context >= PREFILL:
-            rates["prefill"] = _prefill_rate(engine, _tokens(engine, PREFILL))
-        for name, length in (("decode_short", SHORT), ("decode_long", LONG)):
-            if context > length + DECODED:
-                prompt = _tokens(engine, length)
-                rates[name] = _decode_rate(engine.open(), choose, prompt, DECODED)
-        for name, rate in rates.items():
-            if index > 0:
-                answer[name].append(rate)
+    if context >= PREFILL:
+        answer["prefill"] = _repeat(_prefilling(engine, PREFILL), rounds)
+    for name, length in (("decode_short", SHORT), ("decode_long", LONG)):
+        if context > length + DECODED:
+            answer[name] = _repeat(_decoding(engine, length, DECODED), rounds)
     answer["peak_bytes"] = peak_bytes()
     answer["weight_bytes"] = engine.info.weight_bytes
     return answer
 
 
-def _prefill_rate(engine: "Engine", prompt: Sequence[int]) -> float:
-    session = engine.open(len(prompt))
+def _repeat(run: Rate, rounds: int) -> list[float]:
+    """Rates of `rounds` runs after one for warm-up; where a run takes very long, of fewer."""
     started = time.perf_counter()
-    session.prefill(prompt)
-    return len(prompt) / (time.perf_counter() - started)
+    first = run()
+    rates = [first] if time.perf_counter() - started > _LONG_RUN else []
+    while not rates or (len(rates) < rounds and time.perf_counter() - started < _BUDGET):
+        rates.append(run())
+    return rates
 
 
-def _decode_rate(session: "Session", choose: "Choose", prompt: Sequence[int], count: int) -> float:
-    tokens = session.decode(session.prefill(prompt), choose)
-    next(tokens)  # chosen from the prompt's logits, not yet decoded
-    started = time.perf_counter()
-    for _ in range(count):
-        next(tokens)
-    rate = count / (time.perf_counter() - started)
-    tokens.close()
-    return rate
+def _prefilling(engine: "Engine", length: int) -> Rate:
+    """Tokens per second of `length` tokens into an empty cache."""
+    prompt = _tokens(engine, length)
+
+    def run() -> float:
+        session = engine.open(length)
+        started = time.perf_counter()
+        session.prefill(prompt)
+        return length / (time.perf_counter() - started)
+
+    return run
+
+
+def _decoding(engine: "Engine", length: int, count: int) -> Rate:
+    """Tokens per second of `count` greedy tokens after `length` others."""
+    session, choose = engine.open(length + count + 2), _greedy(engine)
+    logits = session.prefill(_tokens(engine, length))
+
+    def run() -> float:
+        session.rollback(length)
+        tokens = session.decode(logits, choose)
+        next(tokens)  # chosen from the prompt's logits, not yet decoded
+        started = time.perf_counter()
+        for _ in range(count):
+            next(tokens)
+        rate = count / (time.perf_counter() - started)
+        tokens.close()
+        return rate
+
+    return run
 
 
 def _greedy(engine: "Engine") -> "Choose":

@@ -169,15 +169,9 @@ def _load_mlx(path: Path, name: str) -> Model:
     from ..mlx_model.checkpoints.checkpoint import open_checkpoint
     from ..mlx_model.engine import MlxEngine
     from ..runtime.generator import Generator
-    from ..runtime.tokenizer import Tokenizer
 
     checkpoint = open_checkpoint(path)
-    tokenizer = Tokenizer.from_parts(
-        checkpoint.tokenizer_json,
-        checkpoint.tokenizer_config,
-        checkpoint.config,
-        checkpoint.generation_config,
-    )
+    tokenizer = checkpoint.tokenizer()
     engine = MlxEngine.from_checkpoint(checkpoint, name)
     return Model(Generator(engine, tokenizer), checkpoint.generation_config)
 

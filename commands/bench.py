@@ -26,7 +26,13 @@ if TYPE_CHECKING:
     multiple=True,
     help="Backend to measure; may be repeated.  [default: all that run here]",
 )
-@click.option("--rounds", type=int, default=5, show_default=True, help="Rounds after a warm-up.")
+@click.option(
+    "--rounds",
+    type=int,
+    default=5,
+    show_default=True,
+    help="Rounds after a warm-up; a figure whose rounds take over a minute has fewer.",
+)
 @weights_option
 @threads_option
 @offline_option

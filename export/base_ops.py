@@ -103,6 +103,7 @@ class OnnxOps(ABC):
         self._tables = Tables(graph, settings, self._linears)
         self._num_logits = inputs.num_logits
         self._rotations: dict[RopeConfig, tuple[Value, Value]] = {}
+        self._gated: set[Value] = set()  # products with outliers, which int8 holds badly
         self._done = done
         self.begin(inputs.ids, inputs.attention_mask)
 
@@ -116,7 +117,8 @@ class OnnxOps(ABC):
         return rows
 
     def linear(self, layer: nn.Module, x: Operand) -> Value:
-        return self._emit(self._names[id(layer)], [layer], self.value(x))
+        x = self.value(x)
+        return self._emit(self._names[id(layer)], [layer], x, fine=x in self._gated)
 
     def project(self, layers: Sequence[nn.Module], x: Operand) -> tuple[Part, ...]:
         projection = Projection(layers, self.value(x))
@@ -148,7 +150,9 @@ class OnnxOps(ABC):
         if activation != "silu":
             raise NotImplementedError(activation)
         gate, up = self.value(gate), self.value(up)
-        return self.graph.op("Mul", self._silu(gate), up)
+        product = self.graph.op("Mul", self._silu(gate), up)
+        self._gated.add(product)
+        return product
 
     def add(self, x: Operand, y: Operand) -> Sum:
         return Sum(self.value(x), self.value(y))

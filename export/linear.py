@@ -18,9 +18,9 @@ _FLOAT, _INT8 = 1, 4  # MatMulNBits's accuracy_level: how it sees its activation
 class Linears:
     """Emits x·Wᵀ + b for one layer, or for several of the same x as one product.
 
-    `fine` marks products whose input must not be rounded to int8. On SmolLM2 that is done for
-    q, k, v and the head: together they make half of the difference to the float32 result, for 7 %
-    of decode speed.
+    `fine` marks products whose input must not be rounded to int8: q, k and v, the MLP's last layer
+    and the head. On SmolLM2, KL divergence falls from 2.9e-3 to 0.8e-3 nats and top-1 agreement
+    rises from 97.3 % to 98.8 %; decoding takes about an eighth longer.
     """
 
     takes_residual_columns = True

@@ -19,8 +19,10 @@ class Settings:
 
     @property
     def minimum_onnxruntime(self) -> str:
-        """The oldest release that runs the graph on a CPU."""
-        return "1.23" if self.dialect == "standard" else "1.20"
+        """The oldest release that was seen to run such a graph on a CPU."""
+        if self.dialect == "standard":
+            return "1.23"  # opset 23
+        return "1.22" if self.quantized else "1.19"  # 8-bit MatMulNBits; GroupQueryAttention
 
     @property
     def quantized(self) -> bool:

@@ -32,6 +32,53 @@ def check_attention(
     check_arrays(spec, q.shape[0], sinks=sinks, slopes=slopes, starts=starts, ends=ends)
 
 
+def check_quantized(
+    q: mx.array,
+    k: tuple[mx.array, mx.array, mx.array],
+    v: tuple[mx.array, mx.array, mx.array],
+    spec: AttentionSpec,
+    *,
+    bits: int,
+    group_size: int,
+    sinks: mx.array | None = None,
+    slopes: mx.array | None = None,
+    starts: mx.array | None = None,
+    ends: mx.array | None = None,
+) -> None:
+    """Raise ValueError when q [B, H, L, D] or the packed k, v do not fit `spec` and the layout."""
+    check_spec(spec)
+    check_layout(spec.head_dim, bits, group_size)
+    if q.ndim != 4 or q.shape[1] != spec.heads or q.shape[3] != spec.head_dim:
+        raise ValueError(f"attention of {spec} does not fit q{q.shape}")
+    if q.dtype not in FLOATS:
+        raise ValueError(f"attention takes q of a float type; found {q.dtype}")
+    tokens = (q.shape[0], spec.kv_heads, k[0].shape[2] if k[0].ndim == 4 else 0)
+    words = (*tokens, spec.head_dim * bits // 32)
+    groups = (*tokens, spec.head_dim // group_size)
+    for name, parts in (("k", k), ("v", v)):
+        found = [part.shape for part in parts]
+        if found != [words, groups, groups] or parts[0].dtype != mx.uint32:
+            raise ValueError(
+                f"quantized {name} is {parts[0].dtype}{found}; {bits} bits in groups of "
+                f"{group_size} need uint32 {[words, groups, groups]}"
+            )
+    check_arrays(spec, q.shape[0], sinks=sinks, slopes=slopes, starts=starts, ends=ends)
+
+
+def check_layout(head_dim: int, bits: int, group_size: int) -> None:
+    """Raise ValueError unless keys and values of `head_dim` can be packed so."""
+    if bits not in (4, 8) or group_size not in (32, 64, 128):
+        raise ValueError(
+            f"keys and values are quantized to 4 or 8 bits in groups of 32, 64 or 128; "
+            f"found {bits} bits, group {group_size}"
+        )
+    if head_dim % group_size:
+        raise ValueError(
+            f"a head of {head_dim} values does not divide into groups of {group_size}; "
+            "choose a smaller group or an unquantized cache"
+        )
+
+
 def check_spec(spec: AttentionSpec) -> None:
     """Raise ValueError for a spec that contradicts itself."""
     if spec.heads % spec.kv_heads:

@@ -52,28 +52,47 @@ def _block(
     starts: mx.array | None,
     ends: mx.array | None,
 ) -> tuple[mx.array, mx.array]:
-    """Output and log-sum-exp of queries [B, H, l, D] whose first stands `from_end` before end."""
-    batch, heads, length, _ = q.shape
-    total, group = k.shape[2], heads // spec.kv_heads
-    rows = mx.unflatten(q.astype(mx.float32), 1, (spec.kv_heads, group))  # [B, K, G, l, D]
-    scores = rows @ k.astype(mx.float32)[:, :, None].swapaxes(-1, -2) * spec.scale
+    """Output and log-sum-exp of queries [B, H, l, D]; `from_end` is the first one's p − S."""
+    grouped = mx.unflatten(q.astype(mx.float32), 1, (spec.kv_heads, -1))  # [B, K, G, l, D]
+    products = grouped @ k.astype(mx.float32)[:, :, None].swapaxes(-1, -2)
+    arrays = {"slopes": slopes, "starts": starts, "ends": ends}
+    scores = masked_scores(products.flatten(1, 2), spec, from_end, 0, k.shape[2], **arrays)
+    return _softmax_values(scores, v, sinks, q.dtype)
+
+
+def masked_scores(
+    products: mx.array,
+    spec: AttentionSpec,
+    from_end: int,
+    first: int,
+    total: int,
+    *,
+    slopes: mx.array | None = None,
+    starts: mx.array | None = None,
+    ends: mx.array | None = None,
+) -> mx.array:
+    """q·k [B, H, l, s] → scores before the softmax; −inf where a key is not seen.
+
+    The first of the l queries stands `from_end` before the end, the first of the s keys is key
+    `first` of the `total` S.
+    """
+    batch, _, length, keys = products.shape
+    scores = products * spec.scale
     if spec.softcap is not None:
         scores = spec.softcap * mx.tanh(scores / spec.softcap)
-    scores = scores.flatten(1, 2)  # [B, H, l, S]
     end = mx.full((batch,), total, mx.int32) if ends is None else ends
-    keys = mx.arange(total)
+    key = first + mx.arange(keys)
     at = (end[:, None] + from_end + mx.arange(length))[..., None]  # [B, l, 1]: p
     if slopes is not None:
-        scores = scores - slopes[:, None, None] * (at - keys)[:, None]
-    seen = keys < end[:, None, None]
+        scores = scores - slopes[:, None, None] * (at - key)[:, None]
+    seen = key < end[:, None, None]
     if starts is not None:
-        seen = seen & (keys >= starts[:, None, None])
+        seen = seen & (key >= starts[:, None, None])
     if spec.causal:
-        seen = seen & (keys <= at)
+        seen = seen & (key <= at)
     if spec.window is not None:
-        seen = seen & (keys > at - spec.window)
-    scores = mx.where(seen[:, None], scores, -mx.inf)
-    return _softmax_values(scores, v, sinks, q.dtype)
+        seen = seen & (key > at - spec.window)
+    return mx.where(seen[:, None], scores, -mx.inf)
 
 
 def _softmax_values(

@@ -71,3 +71,25 @@ def masked_scores(
     if spec.window is not None:
         seen = seen & (keys > rows - spec.window)
     return np.where(seen[:, None], scores, -np.inf)
+
+
+def attention_statistics_reference(
+    q: np.ndarray,
+    k: np.ndarray,
+    lse: np.ndarray,
+    spec: AttentionSpec,
+    *,
+    top_k: int = 8,
+    **arrays: np.ndarray | None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The fields of `statistics.Statistics`: mass, entropy, top_ids, top_weights."""
+    scores = masked_scores(q, k, spec, **arrays)
+    seen = np.isfinite(scores)
+    logs = np.where(seen, scores - np.where(seen, lse[..., None], 0.0), -np.inf)
+    weights = np.exp(logs)
+    entropy = -(weights * np.where(weights > 0, logs, 0.0)).sum(axis=-1)
+    order = np.argsort(-logs, axis=-1, kind="stable")[..., :top_k]
+    best = np.take_along_axis(logs, order, axis=-1)
+    missing = [(0, 0)] * 3 + [(0, top_k - order.shape[-1])]
+    ids = np.pad(np.where(np.isfinite(best), order, -1), missing, constant_values=-1)
+    return weights.sum(axis=2), entropy, ids, np.pad(np.exp(best), missing)

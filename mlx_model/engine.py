@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 from ..runtime.engine import Choose, EngineInfo, Progress, check_room, check_tokens
 from ..runtime.errors import Cancelled, InputError
 from ..runtime.memory import check_memory
-from .cache import KVCache
+from .caches.full import KVCache
 from .checkpoints.checkpoint import Checkpoint
 from .decoder import Decoder
 from .load import load_decoder
@@ -75,7 +75,8 @@ class MlxEngine:
             )
         session = self.open()
         for index, cache in enumerate(session.caches):
-            cache.update(arrays[f"{index}.keys"], arrays[f"{index}.values"])
+            mark = f"{index}."
+            cache.load({n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)})
         return session, tokens
 
 
@@ -145,8 +146,7 @@ class MlxSession:
     def save(self, path: Path, tokens: Sequence[int]) -> None:
         arrays = {}
         for index, cache in enumerate(self.caches):
-            arrays[f"{index}.keys"] = cache.keys[..., : cache.length, :]
-            arrays[f"{index}.values"] = cache.values[..., : cache.length, :]
+            arrays |= {f"{index}.{name}": array for name, array in cache.saved().items()}
         metadata = {
             "tokens": json.dumps(list(tokens)),
             "fingerprint": self._engine.info.fingerprint,

@@ -6,9 +6,9 @@ from functools import cache
 import mlx.core as mx
 import mlx.nn as nn
 
-from ..kernels.dispatch import attention
 from ..kernels.spec import AttentionSpec
-from .cache import KVCache
+from .caches.full import KVCache
+from .caches.ragged import RaggedCache, RaggedRow
 from .positions import RopeConfig, inverse_frequencies
 
 
@@ -37,12 +37,11 @@ class MlxOps:
         v: mx.array,
         spec: AttentionSpec,
         rope: RopeConfig,
-        cache: KVCache,
+        cache: KVCache | RaggedCache | RaggedRow,
     ) -> mx.array:
-        q = _rotate(_split_heads(q, spec.heads), rope, cache.length)  # [B, H, L, D]
-        k = _rotate(_split_heads(k, spec.kv_heads), rope, cache.length)  # [B, K, L, D]
-        keys, values = cache.update(k, _split_heads(v, spec.kv_heads))  # [B, K, S, D]
-        out = attention(q, keys, values, spec)  # [B, H, L, D]
+        q = _rotate(_split_heads(q, spec.heads), rope, cache.offset)  # [B, H, L, D]
+        k = _rotate(_split_heads(k, spec.kv_heads), rope, cache.offset)  # [B, K, L, D]
+        out = cache.attend(q, k, _split_heads(v, spec.kv_heads), spec)  # [B, H, L, D]
         return out.transpose(0, 2, 1, 3).flatten(-2)  # [B, L, H·D]
 
     def gated(self, activation: str, gate: mx.array, up: mx.array) -> mx.array:
@@ -77,8 +76,8 @@ def _split_heads(x: mx.array, heads: int) -> mx.array:
     return mx.unflatten(x, -1, (heads, -1)).transpose(0, 2, 1, 3)
 
 
-def _rotate(x: mx.array, rope: RopeConfig, offset: int) -> mx.array:
-    """Turn x [B, heads, L, D] by the angles of positions offset…offset+L−1."""
+def _rotate(x: mx.array, rope: RopeConfig, offset: int | mx.array) -> mx.array:
+    """Turn x [B, heads, L, D] by the angles of positions offset…offset+L−1; offset may be [B]."""
     return mx.fast.rope(
         x,
         rope.dims,

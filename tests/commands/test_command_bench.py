@@ -72,4 +72,4 @@ def test_what_a_child_refuses_is_refused(model: Path, monkeypatch: pytest.Monkey
 
 
 def test_figures_are_medians() -> None:
-    assert bench.figure([3.0, 1.0, 10.0]) == bench.Figure(3.0, 1.0, 10.0)
+    assert bench.figure([3.0, 1.0, 10.0]) == bench.Figure(3.0, 1.0, 10.0, 3)

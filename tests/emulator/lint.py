@@ -102,8 +102,10 @@ def _unqualified_parameters(tokens: list[Token]) -> list[tuple[int, str]]:
     faults = []
     for name, parameters, _ in _functions(tokens):
         part: list[Token] = []
+        depth = 0  # of template arguments
         for token in [*parameters, Token("other", ",", name.line)]:
-            if token.text != ",":
+            depth += token.text.count("<") - token.text.count(">")
+            if token.text != "," or depth:
                 part.append(token)
                 continue
             texts = {t.text for t in part}

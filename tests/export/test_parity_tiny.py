@@ -20,8 +20,10 @@ CHECKPOINTS = {
     "gqa": {**SIZES, "num_attention_heads": 4},
     "mha, tied": {"head_dim": 16, "num_key_value_heads": 6, "tie_word_embeddings": True},
     "mqa, biases": {
-        "head_dim": 48, "num_key_value_heads": 1,
-        "attention_bias": True, "mlp_bias": True,
+        "head_dim": 48,
+        "num_key_value_heads": 1,
+        "attention_bias": True,
+        "mlp_bias": True,
     },
     "odd sizes": {"hidden_size": 42, "intermediate_size": 71, "vocab_size": 101, "head_dim": 16},
     "llama3 rope, wide heads": {"rope_parameters": LLAMA3, "head_dim": 32},

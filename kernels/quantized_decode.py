@@ -1,0 +1,43 @@
+"""Attention of few queries over keys and values in MLX's affine layout, on Metal."""
+
+import mlx.core as mx
+
+from .arguments import SPEC_NAMES
+from .decode import HEADERS, OUTPUTS, launch_splits
+from .source import metal_kernel
+from .spec import AttentionSpec
+
+Quantized = tuple[mx.array, mx.array, mx.array]  # words, scales, biases, as `mx.quantize` has them
+_CACHE = ("k", "k_scales", "k_biases", "v", "v_scales", "v_biases")
+
+
+def quantized_decode_attention(
+    q: mx.array,
+    k: Quantized,
+    v: Quantized,
+    spec: AttentionSpec,
+    *,
+    bits: int,
+    group_size: int,
+    sinks: mx.array | None = None,
+    slopes: mx.array | None = None,
+    starts: mx.array | None = None,
+    ends: mx.array | None = None,
+    lse: bool = False,
+) -> mx.array | tuple[mx.array, mx.array]:
+    """See `dispatch.quantized_attention`; the arguments have been checked, and
+    `decode.unsupported` said None.
+
+    `decode.decode_attention`, its mask and its splits included, but for what is read: the words
+    themselves, once, with the scales s and biases b of their groups. Codes c are never turned
+    into keys and values, not even in registers::
+
+        q·k = Σ s·Σ q·c + b·Σ q            Σ p·v = Σ (p·s)·c + Σ p·b
+              groups                               keys       keys
+    """
+    arrays = {"sinks": sinks, "slopes": slopes, "starts": starts, "ends": ends}
+    inputs = ("q", *_CACHE, *SPEC_NAMES)
+    kernel = metal_kernel("quantized_decode", inputs, OUTPUTS, headers=(*HEADERS, "affine"))
+    template = [("BITS", bits), ("GROUP", group_size)]
+    out, sums = launch_splits(kernel, q, [*k, *v], spec, k[0].shape[2], template, arrays)
+    return (out, sums) if lse else out
