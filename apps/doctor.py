@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 from ..mlx_model.checkpoints import store
+from ..runtime.errors import InputError
 from ..runtime.memory import available_bytes
 
 _PACKAGES = ("mlx", "onnxruntime", "onnx", "numpy", "tokenizers", "huggingface_hub", "gguf")
@@ -88,3 +89,31 @@ def _store() -> str:
 
 def _models() -> str:
     return ", ".join(model.name for model in store.list_models()) or "none; see pippin pull"
+
+
+@dataclass(frozen=True)
+class Served:
+    """An attention call, and who computes it."""
+
+    case: str
+    here: str  # "mlx", "decode", "prefill" or "fallback"; see `kernels.dispatch.Choice`
+    reason: str
+    on_metal: str  # who would, on a Mac's GPU
+    metal_reason: str
+
+
+def explain_kernels() -> list[Served]:
+    """Who computes which attention call. Raises InputError for a bad PIPPIN_ATTENTION."""
+    try:
+        from .attention_calls import CALLS
+    except ImportError as error:
+        raise InputError(f"mlx cannot be imported: {error}; the onnx backend needs none") from error
+    served = []
+    for call in CALLS:
+        try:
+            here = call.choice()
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        metal = call.choice(metal=True, mode="auto")
+        served.append(Served(call.name, here.name, here.reason, metal.name, metal.reason))
+    return served

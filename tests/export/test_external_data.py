@@ -47,9 +47,10 @@ def test_offsets_are_aligned_and_do_not_overlap(tmp_path_factory, sizes):
 
 
 def test_chunks_must_add_up(tmp_path):
-    with ExternalData(tmp_path / "m.onnx") as data:
-        with pytest.raises(ValueError, match="takes 16 bytes, 12 were given"):
-            data.add("t", TensorProto.FLOAT, (4,), [np.ones(2, np.float32), np.ones(1, np.float32)])
+    chunks = [np.ones(2, np.float32), np.ones(1, np.float32)]
+    complaint = "takes 16 bytes, 12 were given"
+    with ExternalData(tmp_path / "m.onnx") as data, pytest.raises(ValueError, match=complaint):
+        data.add("t", TensorProto.FLOAT, (4,), chunks)
 
 
 def test_four_bit_elements_take_half_a_byte():

@@ -3,8 +3,8 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from emulator import SKIP_REASON, emulate, find_clang
 
+from emulator import SKIP_REASON, emulate, find_clang
 from pippin.kernels.decode import decode_attention
 from pippin.kernels.prefill import prefill_attention
 from pippin.kernels.reference import attention_reference
