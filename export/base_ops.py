@@ -103,7 +103,6 @@ class OnnxOps(ABC):
         self._tables = Tables(graph, settings, self._linears)
         self._num_logits = inputs.num_logits
         self._rotations: dict[RopeConfig, tuple[Value, Value]] = {}
-        self._gated: set[Value] = set()  # products with outliers, which int8 holds badly
         self._done = done
         self.begin(inputs.ids, inputs.attention_mask)
 
@@ -117,8 +116,7 @@ class OnnxOps(ABC):
         return rows
 
     def linear(self, layer: nn.Module, x: Operand) -> Value:
-        x = self.value(x)
-        return self._emit(self._names[id(layer)], [layer], x, fine=x in self._gated)
+        return self._emit(self._names[id(layer)], [layer], self.value(x))
 
     def project(self, layers: Sequence[nn.Module], x: Operand) -> tuple[Part, ...]:
         projection = Projection(layers, self.value(x))
@@ -150,9 +148,7 @@ class OnnxOps(ABC):
         if activation != "silu":
             raise NotImplementedError(activation)
         gate, up = self.value(gate), self.value(up)
-        product = self.graph.op("Mul", self._silu(gate), up)
-        self._gated.add(product)
-        return product
+        return self.graph.op("Mul", self._silu(gate), up)
 
     def add(self, x: Operand, y: Operand) -> Sum:
         return Sum(self.value(x), self.value(y))
@@ -171,21 +167,21 @@ class OnnxOps(ABC):
         to = TensorProto.FLOAT
         return self.graph.op("Cast", logits, dtype=to, to=to)
 
-    def value(self, x: Operand, *, fine: bool = False) -> Value:
-        """The edge that carries `x`, emitted now if it was put off (`fine`: see `Linears`)."""
+    def value(self, x: Operand) -> Value:
+        """The edge that carries `x`, emitted now if it was put off."""
         if isinstance(x, Sum):
             if x.value is None:
                 x.value = self.graph.op("Add", x.x, x.y)
             return x.value
         if isinstance(x, Part):
             layer = x.projection.layers[x.index]
-            return self._emit(self._names[id(layer)], [layer], x.projection.x, fine=fine)
+            return self._emit(self._names[id(layer)], [layer], x.projection.x)
         return x
 
     def packed(self, parts: Sequence[Operand]) -> Value | None:
         """The outputs side by side in one edge [B, L, ΣN], when they are one whole projection.
 
-        None when they are not, or when their layers are of different kinds. The product is `fine`.
+        None when they are not, or when their layers are of different kinds.
         """
         if not all(isinstance(part, Part) for part in parts):
             return None
@@ -196,7 +192,7 @@ class OnnxOps(ABC):
         if len({self._linears.kind(layer) for layer in layers}) > 1:
             return None
         names = [self._names[id(layer)] for layer in layers]
-        return self._emit(_joined_name(names), layers, projection.x, fine=True)
+        return self._emit(_joined_name(names), layers, projection.x)
 
     def rotation(self, rope: RopeConfig) -> tuple[Value, Value]:
         """The cos and sin tables [context, D/2], once for each kind of rotation."""
@@ -212,8 +208,8 @@ class OnnxOps(ABC):
             self._rotations[rope] = cos, sin
         return self._rotations[rope]
 
-    def _emit(self, name: str, layers: list[nn.Module], x: Value, *, fine: bool = False) -> Value:
-        y = self._linears.emit(name, layers, x, fine=fine)
+    def _emit(self, name: str, layers: list[nn.Module], x: Value) -> Value:
+        y = self._linears.emit(name, layers, x)
         for layer in layers:
             self._done(layer)
         return y

@@ -34,7 +34,7 @@ class GqaOps(OnnxOps):
         cache: LayerCache,
     ) -> Value:
         packed = self.packed((q, k, v))
-        qkv = [packed, None, None] if packed else [self.value(x, fine=True) for x in (q, k, v)]
+        qkv = [packed, None, None] if packed else [self.value(x) for x in (q, k, v)]
         name = f"{cache.name}/GroupQueryAttention"
         output = f"{name}.out"
         self.graph.node(

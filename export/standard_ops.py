@@ -40,7 +40,7 @@ class StandardOps(OnnxOps):
         turned = [
             self.graph.op(
                 "RotaryEmbedding",
-                self.value(x, fine=True),
+                self.value(x),
                 *self.rotation(rope),
                 self._positions,
                 name=f"{cache.name}/{label}/RotaryEmbedding",
@@ -52,7 +52,7 @@ class StandardOps(OnnxOps):
         output = f"{node}.out"
         self.graph.node(
             "Attention",
-            [*turned, self.value(v, fine=True), self._mask, cache.past_key, cache.past_value],
+            [*turned, self.value(v), self._mask, cache.past_key, cache.past_value],
             [output, cache.present_key, cache.present_value],
             name=node,
             q_num_heads=spec.heads,

@@ -60,12 +60,10 @@ class Tables:
         """x [B, L, E] → logits [B, L, V]."""
         if id(layer) in self._coded:
             table = self._coded.pop(id(layer))
-            return self._linears.product(
-                f"{name}.head", table.matrix, x, fine=True, stored=table.stored
-            )
+            return self._linears.product(f"{name}.head", table.matrix, x, stored=table.stored)
         if id(layer) in self._floats:
             return self._tied_product(name, self._floats[id(layer)], x)
-        return self._linears.emit(name, [layer], x, fine=True)
+        return self._linears.emit(name, [layer], x)
 
     def _tied_product(self, name: str, table: _FloatTable, x: Value) -> Value:
         """x · tableᵀ by Gemm, which takes the table as the lookup needs it: [V, E]."""

@@ -1,4 +1,4 @@
-"""A quantized product in two passes, for layers where int8 activations cost too much.
+"""A quantized product in two passes, since one of int8 activations costs too much quality.
 
 At accuracy level 4, MatMulNBits rounds each block of x to int8 at a scale of max|x|/127. Here x is
 split into what that grid holds exactly and the rest, at most half a step, which the second pass
