@@ -106,6 +106,8 @@ def main(args: list[str] | None = None) -> NoReturn:
     except BrokenPipeError:
         _discard_stdout()
         code = _FAILED  # whoever read the output has gone: nobody is left to be told
+    except KeyboardInterrupt:  # outside of click
+        code = _INTERRUPTED
     except Exception as error:
         if debug:
             raise

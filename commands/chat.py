@@ -59,7 +59,6 @@ def _turn(session: "ChatSession", text: str, progress: Progress, stats: bool) ->
         for chunk in session.reply(text, progress=reading, should_stop=should_stop):
             progress.close()
             write(chunk.text)
-            if stats and chunk.stats is not None:
-                note("")
-                note(format_stats(chunk.stats))
     write("\n")
+    if stats:
+        note(format_stats(chunk.stats))

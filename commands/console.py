@@ -74,12 +74,12 @@ def read_text(argument: str | None, what: str) -> str:
 
     Raises InputError: nothing there, empty, not UTF-8, a NUL character.
     """
-    if argument is None and sys.stdin.isatty():
-        raise InputError(f"no {what}; give it as an argument, or - to read it from stdin")
-    if argument in (None, "-"):
-        text = decode(sys.stdin.buffer.read(), what).removesuffix("\n").removesuffix("\r")
-    else:
+    if argument not in (None, "-"):
         text = check_text(argument, f"the {what}")
+    elif sys.stdin is None or (argument is None and sys.stdin.isatty()):
+        raise InputError(f"no {what}; give it as an argument, or - to read it from stdin")
+    else:
+        text = decode(sys.stdin.buffer.read(), what).removesuffix("\n").removesuffix("\r")
     if not text:
         raise InputError(f"the {what} is empty; give at least one character")
     return text

@@ -65,14 +65,12 @@ def command(
 
 
 def _print(chunks: "Iterator[Chunk]", progress: Progress, stats: bool) -> None:
-    last = None
     for chunk in chunks:
         progress.close()
         write(chunk.text)
-        last = chunk
     write("\n")
-    if stats and last is not None and last.stats is not None:
-        note(format_stats(last.stats))
+    if stats:
+        note(format_stats(chunk.stats))
 
 
 def _document(model: "Model", chunks: "list[Chunk]", load_seconds: float) -> dict[str, Any]:

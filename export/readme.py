@@ -53,7 +53,8 @@ def readme(config: ModelConfig, settings: Settings) -> str:
 
 {_PADDING[settings.dialect]}
 
-The folder also opens in onnxruntime-genai (`genai_config.json`), transformers.js and optimum.
+The folder also runs in onnxruntime-genai (`genai_config.json`); names and layout are those that
+transformers.js and optimum look for.
 The license is that of the model it was exported from.
 """
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -153,6 +154,14 @@ def test_stdin_that_is_no_prompt(stdin: bytes, part: str) -> None:
     run = run_pippin("generate", "smollm2", "--offline", stdin=stdin)
     assert part in one_line(run)
     assert run.code == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX shell")
+def test_a_stdin_that_is_closed() -> None:
+    command = shlex.join([*PIPPIN, "generate", "smollm2", "-"]) + " <&-"
+    done = subprocess.run(command, shell=True, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"pippin: no prompt; ")
 
 
 def test_an_empty_argument() -> None:

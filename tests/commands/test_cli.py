@@ -108,6 +108,7 @@ def _main(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> int:
         raise error
 
     monkeypatch.setattr(cli.cli, "invoke", fail)
+    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)  # this process keeps its own
     with pytest.raises(SystemExit) as left:
         cli.main(["list"])
     return left.value.code

@@ -11,6 +11,7 @@ import pytest
 
 from pippin.apps.chat import ChatSession
 from pippin.apps.models import load_model
+from pippin.commands.terminal import stop_on_interrupt
 from support.command_line import one_line, run_pippin
 
 MLX = ("--backend", "mlx", "--offline")
@@ -101,6 +102,18 @@ def test_a_terminal_gets_another_try(model: Path) -> None:
     child.expect("\r\n> ")
     child.sendeof()
     assert _wait(child) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_the_second_interrupt_is_not_held_back() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with stop_on_interrupt() as asked:
+        assert not asked()
+        signal.raise_signal(signal.SIGINT)
+        assert asked()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_interrupt_stops_the_reply_and_the_chat_goes_on(model: Path, tmp_path: Path) -> None:

@@ -146,3 +146,14 @@ def test_the_exported_folder_says_the_same(folder: Path, model: Path, invoke) ->
     theirs = json.loads(invoke("generate", model, *args, *MLX).stdout)
     assert ours["backend"] == "onnx"
     assert ours["tokens"] == theirs["tokens"]
+
+
+@pytest.mark.slow
+def test_the_default_model_answers_alike_on_both_backends(smollm2: Path) -> None:
+    args = ("generate", smollm2, "What is the capital of France?", "--json", "--max-tokens", 12)
+    ours = json.loads(run_pippin(*args, "--backend", "onnx", "--weights", "fp32").out)
+    theirs = json.loads(run_pippin(*args, "--backend", "mlx").out)
+    assert (ours["backend"], theirs["backend"]) == ("onnx", "mlx")
+    assert ours["tokens"] == theirs["tokens"]
+    assert ours["finish_reason"] == "stop"
+    assert "Paris" in ours["text"]

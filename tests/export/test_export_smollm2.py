@@ -23,8 +23,12 @@ from pathlib import Path
 from pippin.export.folder import export_folder
 from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
 export_folder(open_checkpoint(Path(sys.argv[1])), Path(sys.argv[2]), weights=sys.argv[3])
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(peak if sys.platform == "darwin" else 1024 * peak)
+if sys.platform == "linux":
+    # The process's own high-water mark: ru_maxrss begins with that of whoever started it.
+    lines = Path("/proc/self/status").read_text().splitlines()
+    print(1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM:"))))
+else:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 

@@ -24,7 +24,11 @@ class Run:
 
 
 def run_pippin(
-    *args: object, stdin: bytes = b"", env: Mapping[str, str] | None = None, **options: Any
+    *args: object,
+    stdin: bytes = b"",
+    env: Mapping[str, str] | None = None,
+    timeout: float = 300,
+    **options: Any,
 ) -> Run:
     """Run `pippin` with stdin, stdout and stderr as pipes; `options` are subprocess.run's."""
     done = subprocess.run(
@@ -32,7 +36,7 @@ def run_pippin(
         input=stdin,
         capture_output=True,
         env=os.environ | dict(env or {}),
-        timeout=300,
+        timeout=timeout,
         check=False,
         **options,
     )
