@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from support.command_line import one_line, run_pippin
 
 
