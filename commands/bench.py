@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..runtime.errors import InputError
 from .console import Progress, format_bytes, note, print_json, print_table
 from .options import (
     json_option,
@@ -13,6 +14,8 @@ from .options import (
     threads_option,
     weights_option,
 )
+
+KERNELS = "kernels"
 
 if TYPE_CHECKING:
     from ..apps.bench import Figure
@@ -50,7 +53,16 @@ def command(
 
     Load time, prefill, decoding and the largest resident set, on each backend. Each backend runs in
     fresh processes. Figures are medians, with the extremes in brackets.
+
+    The word kernels in MODEL's place measures our Metal attention kernels beside MLX's own
+    operations, case by case; that takes --rounds and --json alone, and a Mac. A directory of that
+    name is ./kernels.
     """
+    if model == KERNELS:
+        if backend or weights or threads or offline:
+            raise click.UsageError("bench kernels takes no option but --rounds and --json")
+        _kernels(rounds, as_json)
+        return
     from ..apps.bench import bench
 
     with Progress() as progress:
@@ -81,6 +93,34 @@ def command(
     print_table(
         rows,
         ["BACKEND", "LOAD s", "PREFILL 512 tok/s", "DECODE tok/s", "AT 2,048 tok/s", "PEAK RSS"],
+    )
+
+
+def _kernels(rounds: int, as_json: bool) -> None:
+    try:
+        from ..apps.bench_kernels import bench_kernels
+    except ImportError as error:
+        raise InputError(f"mlx cannot be imported: {error}; there is no kernel to time") from error
+
+    timings = bench_kernels(rounds=rounds, report=note)
+    if as_json:
+        print_json({"rounds": rounds, "kernels": [asdict(timing) for timing in timings]})
+        return
+    rows = [
+        [
+            t.case,
+            t.kernel,
+            t.chosen,
+            _show(t.kernel_ms, 3),
+            _show(t.mlx_ms, 3),
+            _show(t.ratio, 2),
+            f"{t.difference:.1e}",
+        ]
+        for t in timings
+    ]
+    print_table(
+        rows,
+        ["ATTENTION", "KERNEL", "CHOSEN", "KERNEL ms", "MLX ms", "MLX / KERNEL", "DIFFERENCE"],
     )
 
 

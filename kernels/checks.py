@@ -29,6 +29,7 @@ def check_attention(
         raise ValueError(
             f"attention takes q, k, v of one float type; found {q.dtype}, {k.dtype}, {v.dtype}"
         )
+    check_lengths(q.shape[2], k.shape[2])
     check_arrays(spec, q.shape[0], sinks=sinks, slopes=slopes, starts=starts, ends=ends)
 
 
@@ -62,6 +63,7 @@ def check_quantized(
                 f"quantized {name} is {parts[0].dtype}{found}; {bits} bits in groups of "
                 f"{group_size} need uint32 {[words, groups, groups]}"
             )
+    check_lengths(q.shape[2], tokens[2])
     check_arrays(spec, q.shape[0], sinks=sinks, slopes=slopes, starts=starts, ends=ends)
 
 
@@ -77,6 +79,12 @@ def check_layout(head_dim: int, bits: int, group_size: int) -> None:
             f"a head of {head_dim} values does not divide into groups of {group_size}; "
             "choose a smaller group or an unquantized cache"
         )
+
+
+def check_lengths(length: int, total: int) -> None:
+    """Raise ValueError when there is no query or no key at all."""
+    if not length or not total:
+        raise ValueError(f"{length} queries and {total} keys leave nothing to compute")
 
 
 def check_spec(spec: AttentionSpec) -> None:

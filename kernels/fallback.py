@@ -23,22 +23,13 @@ def fallback_attention(
     lse: bool = False,
 ) -> mx.array | tuple[mx.array, mx.array]:
     """See `dispatch.attention`; the arguments have been checked."""
-    length, total = q.shape[2], k.shape[2]
-    plain = not lse and sinks is slopes is starts is ends is spec.softcap is None
-    if plain and (spec.window is None or spec.window >= total) and _aligned(spec, length, total):
-        mask = "causal" if spec.causal and length > 1 else None
-        return mx.fast.scaled_dot_product_attention(q, k, v, scale=spec.scale, mask=mask)
+    length = q.shape[2]
     blocks = [
         _block(q[:, :, at : at + _BLOCK], k, v, spec, at - length, sinks, slopes, starts, ends)
         for at in range(0, length, _BLOCK)
     ]
     out = mx.concatenate([block[0] for block in blocks], axis=2)
     return (out, mx.concatenate([block[1] for block in blocks], axis=2)) if lse else out
-
-
-def _aligned(spec: AttentionSpec, length: int, total: int) -> bool:
-    """Whether every row sees a key; MLX gives NaN for the others."""
-    return not spec.causal or length <= total
 
 
 def _block(

@@ -6,6 +6,7 @@ import mlx.core as mx
 
 from .arguments import SPEC_NAMES, spec_arrays
 from .checks import check_attention
+from .dispatch import attention_mode, has_metal, uses_kernels
 from .prefill import HEADERS, QUERIES, THREADS, block_keys, unsupported
 from .source import metal_kernel
 from .spec import AttentionSpec
@@ -48,14 +49,12 @@ def attention_statistics(
     """
     arrays = {"slopes": slopes, "starts": starts, "ends": ends}
     check_attention(q, k, k, spec, **arrays)
-    if not q.shape[2] or not k.shape[2]:
-        raise ValueError(f"{q.shape[2]} queries on {k.shape[2]} keys leave nothing to count")
     if lse.shape != q.shape[:3] or lse.dtype != mx.float32:
         raise ValueError(f"lse is {lse.dtype}{lse.shape}; expected float32 {q.shape[:3]}")
     if not 1 <= top_k <= MOST_KEYS:
         raise ValueError(f"top_k is {top_k}; it must be 1 to {MOST_KEYS}")
-    metal = mx.metal.is_available() and mx.default_device().type == mx.gpu
-    if metal and unsupported(spec, q.dtype, spec.head_dim, q.shape[2], k.shape[2]) is None:
+    usable = uses_kernels(has_metal(), attention_mode())
+    if usable and unsupported(spec, q.dtype, spec.head_dim, q.shape[2], k.shape[2]) is None:
         return metal_statistics(q, k, lse, spec, top_k, **arrays)
     return Statistics(*statistics_fallback(q, k, lse, spec, top_k, **arrays))
 

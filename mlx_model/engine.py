@@ -9,6 +9,7 @@ from types import ModuleType
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from ..kernels.dispatch import attention_mode
 from ..runtime.engine import Choose, EngineInfo, Progress, check_room, check_tokens
 from ..runtime.errors import Cancelled, InputError
 from ..runtime.memory import check_memory
@@ -45,7 +46,14 @@ class MlxEngine:
 
     @classmethod
     def from_checkpoint(cls, checkpoint: Checkpoint, name: str) -> "MlxEngine":
-        """Load a checkpoint: float32 on a CPU, where half precision is slow, else as stored."""
+        """Load a checkpoint: float32 on a CPU, where half precision is slow, else as stored.
+
+        Raises InputError for a PIPPIN_ATTENTION that means nothing.
+        """
+        try:
+            attention_mode()
+        except ValueError as error:
+            raise InputError(str(error)) from None
         dtype = mx.float32 if mx.default_device() == mx.Device(mx.cpu) else None
         return cls(load_decoder(checkpoint, dtype), name, checkpoint.fingerprint)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from emulator import SKIP_REASON, find_clang
+from emulator import SKIP_REASON, emulated, find_clang
 from pippin.kernels import statistics_fallback as fallback_module
 from pippin.kernels.dispatch import attention
 from pippin.kernels.prefill import HEAD_DIMS, tile_bytes
@@ -271,3 +271,15 @@ def test_fields_have_their_shapes_and_types():
     shapes = [(1, 4, 5), (1, 4, 3), (1, 4, 3, 8), (1, 4, 3, 8)]
     assert [x.shape for x in got] == shapes
     assert [x.dtype for x in got] == [mx.float32, mx.float32, mx.int32, mx.float32]
+
+
+@needs_clang
+def test_the_variable_forces_either(monkeypatch):
+    """PIPPIN_ATTENTION is that of `dispatch`."""
+    launched = {}
+    for mode in ("mlx", "kernels"):
+        monkeypatch.setenv("PIPPIN_ATTENTION", mode)
+        with emulated() as report:
+            mx.eval(attention_statistics(**GOOD))
+        launched[mode] = [launch.kernel for launch in report.launches]
+    assert launched == {"mlx": [], "kernels": ["query_statistics", "key_statistics"]}
