@@ -43,7 +43,11 @@ SERVED = [
 ]
 
 
-@pytest.mark.parametrize(("kernel", "length", "head_dim", "dtype"), SERVED, ids=str)
+@pytest.mark.parametrize(
+    ("kernel", "length", "head_dim", "dtype"),
+    SERVED,
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
 def test_every_feature(kernel, length, head_dim, dtype):
     spec = full_spec(head_dim)
     case = AttentionCase(spec, 2, length, 700, **FEATURES)

@@ -30,7 +30,9 @@ CASES = [
 
 
 @pytest.mark.parametrize("xp", [np, mx], ids=["numpy", "mlx"])
-@pytest.mark.parametrize(("values", "warpers"), CASES, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(
+    ("values", "warpers"), CASES, ids=lambda v: str(v)[:40] if isinstance(v, dict) else ""
+)
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.8])
 @pytest.mark.parametrize("seed", range(4))
 def test_same_distribution(xp, values, warpers, temperature, seed):
