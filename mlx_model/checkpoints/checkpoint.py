@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.errors import InputError
-from ...runtime.tokenizer import Tokenizer
 from . import gguf_llama, safetensors
 from .files import read_json, read_text
 from .gguf import read_gguf
 
 if TYPE_CHECKING:
     import mlx.core as mx
+
+    from ...runtime.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,10 @@ class Checkpoint:
             return safetensors.load(safetensors.find_weights(self.path))
         return gguf_llama.load_weights(read_gguf(self.path))
 
-    def tokenizer(self) -> Tokenizer:
+    def tokenizer(self) -> "Tokenizer":
         """The checkpoint's tokenizer. Raises InputError when it has none that can be used."""
+        from ...runtime.tokenizer import Tokenizer
+
         return Tokenizer.from_parts(
             self.tokenizer_json, self.tokenizer_config, self.config, self.generation_config
         )

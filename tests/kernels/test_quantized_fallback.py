@@ -45,7 +45,7 @@ def test_equals_the_reference(dtype, case, bits, group_size, blocks):
     given_ = {name: np.array(array) for name, array in inputs.arrays.items()}
     wanted, wanted_lse = attention_and_lse(inputs.wide[0], wide_k, wide_v, spec, **given_)
     assert out.dtype == dtype
-    assert_attention(out, wanted)
+    assert_attention(out, wanted, slack=2)  # MLX multiplies, and rounds, group by group
     assert_lse(lse, wanted_lse)
 
 

@@ -97,15 +97,19 @@ def key_rows(case: AttentionCase) -> np.ndarray:
     return (keys >= starts[:, None]) & (keys < ends[:, None])
 
 
-def assert_attention(out: mx.array, wanted: np.ndarray) -> None:
-    """`out` [..., D] is within its type's tolerance of the float64 `wanted`; 0 is exact."""
+def assert_attention(out: mx.array, wanted: np.ndarray, slack: float = 1.0) -> None:
+    """`out` [..., D] is within its type's tolerance of the float64 `wanted`; 0 is exact.
+
+    `slack` multiplies the tolerance, for what is not held to that of the kernels.
+    """
     got = np.array(out.astype(mx.float32), np.float64)
     scale = np.abs(wanted).max(axis=-1, keepdims=True)
     error = np.abs(got - wanted)
-    allowed = TOLERANCE[out.dtype] * scale
+    tolerance = slack * TOLERANCE[out.dtype]
+    allowed = tolerance * scale
     worst = np.nanmax(error / np.where(scale == 0, 1, scale)) if error.size else 0
     assert (error <= allowed).all(), (
-        f"off by {worst:.3g} of the row's maximum, {TOLERANCE[out.dtype]:.3g} allowed;"
+        f"off by {worst:.3g} of the row's maximum, {tolerance:.3g} allowed;"
         f" {np.isnan(got).sum()} NaN"
     )
 
