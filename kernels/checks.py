@@ -4,6 +4,8 @@ import mlx.core as mx
 
 from .spec import AttentionSpec
 
+Quantized = tuple[mx.array, mx.array, mx.array]  # words, scales, biases, as `mx.quantize` has them
+
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 
 

@@ -9,10 +9,10 @@ from typing import Literal
 import mlx.core as mx
 
 from . import decode, prefill
-from .checks import check_attention, check_quantized
+from .checks import Quantized, check_attention, check_quantized
 from .fallback import fallback_attention
 from .quantized_decode import quantized_decode_attention
-from .quantized_fallback import Quantized, quantized_fallback
+from .quantized_fallback import quantized_fallback
 from .quantized_prefill import quantized_prefill_attention
 from .spec import AttentionSpec
 

@@ -3,11 +3,11 @@
 import mlx.core as mx
 
 from .arguments import SPEC_NAMES
+from .checks import Quantized
 from .decode import HEADERS, OUTPUTS, launch_splits
 from .source import metal_kernel
 from .spec import AttentionSpec
 
-Quantized = tuple[mx.array, mx.array, mx.array]  # words, scales, biases, as `mx.quantize` has them
 _CACHE = ("k", "k_scales", "k_biases", "v", "v_scales", "v_biases")
 
 

@@ -6,13 +6,12 @@ queries, with the running softmax of Milakov and Gimelshein (arXiv:1805.02867) b
 
 import mlx.core as mx
 
+from .checks import Quantized
 from .fallback import masked_scores
 from .spec import AttentionSpec
 
 _QUERIES, _KEYS = 64, 1024  # rows and columns of the scores that are held at once
 _NEG = -1e30  # the running maximum before any key was seen
-
-Quantized = tuple[mx.array, mx.array, mx.array]  # words, scales, biases, as `mx.quantize` has them
 
 
 def quantized_fallback(
