@@ -45,6 +45,7 @@ def load_model(
     *,
     weights: str | None = None,
     threads: int | None = None,
+    kv_bits: int | None = None,
     fetch: bool = True,
     stages: Stages | None = None,
 ) -> Model:
@@ -53,16 +54,24 @@ def load_model(
     `name` is what `checkpoints.store.resolve` takes, or a folder that `pippin export` wrote.
     `backend` "auto" is MLX on a Mac that has it, and onnxruntime elsewhere and for exported
     folders. "onnx" exports a checkpoint the first time (`weights`: "fp32", "fp16", "q4", "int8";
-    q4 when None) and keeps the folder in the store. `threads` are onnxruntime's; `fetch` permits
-    downloads; `stages` follows downloads and exports.
+    q4 when None) and keeps the folder in the store. `threads` are onnxruntime's; `kv_bits` (4 or
+    8) quantizes MLX's KV cache; `fetch` permits downloads; `stages` follows downloads and exports.
 
     Raises InputError: unknown model or backend, MLX asked for where there is none, or options that
     the backend does not have.
     """
     path, backend = prepare(
-        name, backend, weights=weights, threads=threads, fetch=fetch, stages=stages
+        name,
+        backend,
+        weights=weights,
+        threads=threads,
+        kv_bits=kv_bits,
+        fetch=fetch,
+        stages=stages,
     )
-    return _load_mlx(path, name) if backend == "mlx" else _load_onnx(path, weights, threads)
+    if backend == "mlx":
+        return _load_mlx(path, name, kv_bits)
+    return _load_onnx(path, weights, threads)
 
 
 def prepare(
@@ -71,6 +80,7 @@ def prepare(
     *,
     weights: str | None = None,
     threads: int | None = None,
+    kv_bits: int | None = None,
     fetch: bool = True,
     stages: Stages | None = None,
 ) -> tuple[Path, str]:
@@ -88,13 +98,10 @@ def prepare(
                 f"{name} is an exported folder, which onnxruntime runs; "
                 "use --backend onnx, or give the checkpoint that it was exported from"
             )
+        _check_options("onnx", weights, threads, kv_bits)
         return folder, "onnx"
     backend = _choose(backend)
-    if backend == "mlx" and (weights or threads):
-        option = "--weights" if weights else "--threads"
-        raise InputError(
-            f"{option} is for --backend onnx; the mlx backend runs the checkpoint as it is"
-        )
+    _check_options(backend, weights, threads, kv_bits)
     from ..mlx_model.checkpoints import store
 
     progress = stages(f"fetching {name}", "bytes") if stages else None
@@ -165,14 +172,30 @@ def _choose(backend: str) -> str:
     return backend
 
 
-def _load_mlx(path: Path, name: str) -> Model:
+def _check_options(
+    backend: str, weights: str | None, threads: int | None, kv_bits: int | None
+) -> None:
+    """Raise InputError for an option that the other backend has."""
+    if backend == "mlx" and (weights or threads):
+        option = "--weights" if weights else "--threads"
+        raise InputError(
+            f"{option} is for --backend onnx; the mlx backend runs the checkpoint as it is"
+        )
+    if backend == "onnx" and kv_bits is not None:
+        raise InputError(
+            "--kv-bits is for --backend mlx, on a checkpoint; "
+            "the onnx backend keeps its KV cache as the model was exported"
+        )
+
+
+def _load_mlx(path: Path, name: str, kv_bits: int | None) -> Model:
     from ..mlx_model.checkpoints.checkpoint import open_checkpoint
     from ..mlx_model.engine import MlxEngine
     from ..runtime.generator import Generator
 
     checkpoint = open_checkpoint(path)
     tokenizer = checkpoint.tokenizer()
-    engine = MlxEngine.from_checkpoint(checkpoint, name)
+    engine = MlxEngine.from_checkpoint(checkpoint, name, kv_bits)
     return Model(Generator(engine, tokenizer), checkpoint.generation_config)
 
 

@@ -9,6 +9,7 @@ import click
 DEFAULT_MODEL = "smollm2"
 BACKENDS = ("auto", "mlx", "onnx")
 WEIGHTS = ("fp32", "fp16", "q4", "int8")
+KV_BITS = ("4", "8")
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -60,6 +61,12 @@ threads_option = click.option(
     metavar="N",
     help="CPU threads of the onnx backend.  [default: one a physical core]",
 )
+kv_bits_option = click.option(
+    "--kv-bits",
+    type=click.Choice(KV_BITS),
+    callback=lambda _, __, value: None if value is None else int(value),
+    help="Bits of a value in the mlx backend's KV cache.  [default: unquantized]",
+)
 offline_option = click.option(
     "--offline", is_flag=True, help="Use only models that are here; download nothing."
 )
@@ -76,13 +83,14 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Backend, weights, threads and fetching; the command gets them as `load_model` takes them."""
+    """Backend, its options and fetching; the command gets them as `load_model` takes them."""
 
     @functools.wraps(function)
     def rename(*args: Any, offline: bool, **keywords: Any) -> Any:
         return function(*args, fetch=not offline, **keywords)
 
-    for option in (offline_option, threads_option, weights_option, backend_option):
+    options = (offline_option, kv_bits_option, threads_option, weights_option, backend_option)
+    for option in options:
         rename = option(rename)
     return rename
 

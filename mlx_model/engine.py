@@ -14,6 +14,7 @@ from ..runtime.engine import Choose, EngineInfo, Progress, check_room, check_tok
 from ..runtime.errors import Cancelled, InputError
 from ..runtime.memory import check_memory
 from .caches.full import KVCache
+from .caches.storage import PLAIN, Affine, Storage
 from .checkpoints.checkpoint import Checkpoint
 from .decoder import Decoder
 from .load import load_decoder
@@ -28,34 +29,41 @@ class MlxEngine:
 
     xp: ModuleType = mx
 
-    def __init__(self, decoder: Decoder, name: str, fingerprint: str):
+    def __init__(self, decoder: Decoder, name: str, fingerprint: str, kv_bits: int | None = None):
+        """Sessions keep keys and values as they come, or in `kv_bits` (4 or 8) bits each.
+
+        Raises InputError for other `kv_bits`, and for heads that cannot be packed.
+        """
         config = decoder.config
         self._decoder = decoder
+        self._storage = _storage(kv_bits, config.head_dim)
         parameters = [array for _, array in tree_flatten(decoder.parameters())]
-        kv_values = 2 * config.layers * config.kv_heads * config.head_dim
+        row_bytes = self._storage.row_bytes(config.head_dim, _kv_dtype(decoder))
         self.info = EngineInfo(
             backend="mlx",
             model=name,
-            fingerprint=f"mlx-{fingerprint}",
+            fingerprint=f"mlx-{fingerprint}" + (f"-kv{kv_bits}" if kv_bits else ""),
             vocab_size=config.vocab_size,
             context=config.context,
             weight_bytes=sum(array.nbytes for array in parameters),
-            kv_bytes_per_token=kv_values * _kv_dtype(decoder).size,
+            kv_bytes_per_token=config.layers * config.kv_heads * row_bytes,
         )
         mx.eval(parameters)
 
     @classmethod
-    def from_checkpoint(cls, checkpoint: Checkpoint, name: str) -> "MlxEngine":
+    def from_checkpoint(
+        cls, checkpoint: Checkpoint, name: str, kv_bits: int | None = None
+    ) -> "MlxEngine":
         """Load a checkpoint: float32 on a CPU, where half precision is slow, else as stored.
 
-        Raises InputError for a PIPPIN_ATTENTION that means nothing.
+        Raises InputError as the constructor does, and for a PIPPIN_ATTENTION that means nothing.
         """
         try:
             attention_mode()
         except ValueError as error:
             raise InputError(str(error)) from None
         dtype = mx.float32 if mx.default_device() == mx.Device(mx.cpu) else None
-        return cls(load_decoder(checkpoint, dtype), name, checkpoint.fingerprint)
+        return cls(load_decoder(checkpoint, dtype), name, checkpoint.fingerprint, kv_bits)
 
     @property
     def decoder(self) -> Decoder:
@@ -67,7 +75,8 @@ class MlxEngine:
 
     def open(self, capacity: int | None = None) -> "MlxSession":
         check_memory(self.memory_needed(capacity or 0), f"a KV cache of {capacity} tokens")
-        return MlxSession(self, [KVCache() for _ in range(self._decoder.config.layers)])
+        layers = self._decoder.config.layers
+        return MlxSession(self, [KVCache(self._storage) for _ in range(layers)])
 
     def restore(self, path: Path) -> tuple["MlxSession", list[int]]:
         try:
@@ -78,7 +87,7 @@ class MlxEngine:
             raise InputError(f"{path} is no saved KV cache ({error}); delete it") from error
         if fingerprint != self.info.fingerprint:
             raise InputError(
-                f"{path} was saved from another model or backend ({fingerprint}); "
+                f"{path} was saved from another model, backend or kind of cache ({fingerprint}); "
                 f"this one is {self.info.fingerprint}"
             )
         session = self.open()
@@ -175,6 +184,20 @@ class MlxSession:
         info = self._engine.info
         check_tokens(tokens, info.vocab_size)
         check_room(self.length, len(tokens), info.context)
+
+
+def _storage(kv_bits: int | None, head_dim: int) -> Storage:
+    """How caches hold keys and values of `head_dim`. Raises InputError."""
+    if kv_bits is None:
+        return PLAIN
+    if kv_bits not in (4, 8):
+        raise InputError(f"kv_bits is {kv_bits!r}; it takes 4 or 8, or none for a plain cache")
+    if head_dim % 32:
+        raise InputError(
+            f"this model's head_dim is {head_dim}, which does not divide into groups of 32 values "
+            "as a quantized KV cache needs; load it without kv_bits"
+        )
+    return Affine(kv_bits, group_size=32 if head_dim % 64 else 64)
 
 
 def _kv_dtype(decoder: Decoder) -> mx.Dtype:

@@ -23,6 +23,9 @@ class Storage(Protocol):
     ) -> mx.array | tuple[mx.array, mx.array]:
         """`kernels.dispatch.attention` of q [B, H, L, D] over the parts of S tokens."""
 
+    def row_bytes(self, head_dim: int, dtype: mx.Dtype) -> int:
+        """Bytes that one head's key and value of one token take, computed in `dtype`."""
+
 
 class Plain:
     """Keys and values as they come, each [B, K, L, D]."""
@@ -36,6 +39,9 @@ class Plain:
         self, q: mx.array, parts: list[mx.array], spec: AttentionSpec, **arrays: object
     ) -> mx.array | tuple[mx.array, mx.array]:
         return attention(q, *parts, spec, **arrays)
+
+    def row_bytes(self, head_dim: int, dtype: mx.Dtype) -> int:
+        return 2 * head_dim * dtype.size
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,10 @@ class Affine:
         layout = {"bits": self.bits, "group_size": self.group_size}
         k, v = tuple(parts[:3]), tuple(parts[3:])
         return quantized_attention(q, k, v, spec, **layout, **arrays)
+
+    def row_bytes(self, head_dim: int, dtype: mx.Dtype) -> int:
+        words, groups = head_dim * self.bits // 8, head_dim // self.group_size
+        return 2 * (words + 2 * groups * dtype.size)  # a scale and a bias a group
 
 
 PLAIN = Plain()

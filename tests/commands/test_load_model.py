@@ -190,3 +190,30 @@ def test_threads_and_weights_reach_onnxruntime(folder: Path, invoke) -> None:
     assert invoke("generate", folder, "Hi", "--max-tokens", 2, "--threads", 1).exit_code == 0
     with pytest.raises(InputError, match="q4"):
         invoke("generate", folder, "Hi", "--weights", "q4")
+
+
+def test_kv_bits_reach_the_mlx_backend(tmp_path: Path, invoke) -> None:
+    wide = make_chat_model(tmp_path / "wide", head_dim=32)
+    plain = pippin.load(str(wide), backend="mlx").engine.info
+    for bits in (4, 8):
+        info = pippin.load(str(wide), backend="mlx", kv_bits=bits).engine.info
+        assert info.kv_bytes_per_token < plain.kv_bytes_per_token
+        assert info.fingerprint != plain.fingerprint
+    args = ("--backend", "mlx", "--kv-bits", 8, "--max-tokens", 2)
+    assert invoke("generate", wide, "Hi", *args).exit_code == 0
+    assert invoke("chat", wide, *args, stdin=b"Hi\n").exit_code == 0
+
+
+def test_kv_bits_from_the_environment(model: Path) -> None:
+    env = {"PIPPIN_GENERATE_KV_BITS": "8"}
+    run = run_pippin("generate", model, "Hi", "--backend", "mlx", env=env)
+    assert "this model's head_dim is 16, which" in one_line(run)
+    assert run.code == 2
+
+
+def test_kv_bits_are_not_for_the_onnx_backend(model: Path, folder: Path) -> None:
+    for name in (model, folder):
+        run = run_pippin("generate", name, "Hi", "--backend", "onnx", "--kv-bits", 4)
+        assert "--kv-bits is for --backend mlx" in one_line(run)
+        assert run.code == 2
+    assert not _exports()
