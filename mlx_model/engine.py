@@ -32,7 +32,8 @@ class MlxEngine:
     def __init__(self, decoder: Decoder, name: str, fingerprint: str, kv_bits: int | None = None):
         """Sessions keep keys and values as they come, or in `kv_bits` (4 or 8) bits each.
 
-        Raises InputError for other `kv_bits`, and for heads that cannot be packed.
+        Raises InputError for other `kv_bits`, for heads that cannot be packed, and for weights
+        that do not fit into memory.
         """
         config = decoder.config
         self._decoder = decoder
@@ -48,6 +49,7 @@ class MlxEngine:
             weight_bytes=sum(array.nbytes for array in parameters),
             kv_bytes_per_token=config.layers * config.kv_heads * row_bytes,
         )
+        check_memory(self.info.weight_bytes, f"the weights of {name}")
         mx.eval(parameters)
 
     @classmethod
@@ -116,6 +118,8 @@ class MlxSession:
         should_stop: Callable[[], bool] | None = None,
     ) -> mx.array:
         self._check(tokens)
+        added = self._engine.memory_needed(len(tokens))
+        check_memory(added, f"a KV cache of {self.length + len(tokens)} tokens")
         for start in range(0, len(tokens), _CHUNK):
             if should_stop is not None and should_stop():
                 raise Cancelled("prefill was stopped")

@@ -28,7 +28,7 @@ def check_memory(needed: int, what: str) -> None:
     available = available_bytes()
     if available is not None and needed > available:
         raise InputError(
-            f"{what} needs {-(-needed // _MIB)} MiB; {available // _MIB} MiB are available: "
+            f"{what}: {-(-needed // _MIB)} MiB needed, {available // _MIB} MiB available; "
             "ask for a shorter context or a smaller model"
         )
 

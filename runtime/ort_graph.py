@@ -67,7 +67,7 @@ def load_graph(folder: ModelFolder, threads: int | None = None) -> Graph:
     Raises InputError when it does not fit into memory, cannot be loaded, or does not keep the
     contract above or what the folder's config says.
     """
-    check_memory(folder.weight_bytes, f"{folder.graph.name}")
+    check_memory(folder.weight_bytes, folder.graph.name)
     session = _open_session(folder.graph, threads)
     names = {arg.name for arg in session.get_inputs()}
     _require(folder, {"input_ids", "attention_mask"} <= names, "lacks input_ids or attention_mask")

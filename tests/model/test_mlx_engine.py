@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pippin.mlx_model import engine as engine_module
+from pippin.runtime import memory
 from pippin.runtime.errors import Cancelled, ContextError, InputError
 
 IDS = np.random.default_rng(1).integers(0, 97, 400).tolist()
@@ -151,11 +152,22 @@ def test_bad_tokens_are_refused(engine, tokens, said):
     assert session.length == 0
 
 
+def test_what_does_not_fit_is_refused_before_it_is_allocated(engine, monkeypatch):
+    session = engine.open()
+    session.prefill(IDS[:10])
+    monkeypatch.setattr(memory, "available_bytes", lambda: 10_000)
+    with pytest.raises(InputError, match=r"400 tokens: 1 MiB needed, 0 MiB available"):
+        session.prefill(IDS[10:])
+    assert session.length == 10
+    with pytest.raises(InputError, match="the weights of tiny: 1 MiB needed"):
+        engine_module.MlxEngine(engine.decoder, "tiny", "0")
+
+
 def test_memory_is_projected_before_it_is_allocated(engine):
     assert engine.memory_needed(10) == 10 * 2 * 3 * 2 * 8 * 4  # K,V × N × K × D × float32
     session = engine.open()
     session.prefill(IDS[:256])
     held = sum(array.nbytes for cache in session.caches for array in cache.state)
     assert held == engine.memory_needed(256)
-    with pytest.raises(InputError, match=r"needs \d+ MiB; \d+ MiB are available"):
+    with pytest.raises(InputError, match=r"\d+ MiB needed, \d+ MiB available"):
         engine.open(10**12)
