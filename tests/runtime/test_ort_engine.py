@@ -280,7 +280,7 @@ def test_memory_is_asked_before_it_is_taken(gqa, monkeypatch):
     have = 600 * 512 - 1
     monkeypatch.setattr("pippin.runtime.memory.available_bytes", lambda: have)
     monkeypatch.setattr("pippin.runtime.ort_caches.available_bytes", lambda: have)
-    with pytest.raises(InputError, match="KV cache of 600 tokens: .* needed"):
+    with pytest.raises(InputError, match=r"KV cache of 600 tokens: .* needed"):
         gqa.engine.open(600)
     gqa.engine.open(599)
     session = gqa.engine.open()
