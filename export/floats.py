@@ -1,6 +1,6 @@
 """MLX arrays as numpy chunks in a float type of the graph."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import mlx.core as mx
 import numpy as np
@@ -16,11 +16,13 @@ def float_array(name: str, array: mx.array, dtype: int) -> np.ndarray:
     return _convert(name, array, dtype)
 
 
-def rows(name: str, array: mx.array, dtype: int) -> Iterator[np.ndarray]:
-    """The rows of [N, K] in order, some at a time."""
-    step = _step(array.shape[1])
-    for start in range(0, array.shape[0], step):
-        yield _convert(name, array[start : start + step], dtype)
+def rows(
+    name: str, shape: tuple[int, int], read: Callable[[slice], mx.array], dtype: int
+) -> Iterator[np.ndarray]:
+    """The rows of [N, K] = `shape` in order, some at a time; `read` gives a part of them."""
+    step = _step(shape[1])
+    for start in range(0, shape[0], step):
+        yield _convert(name, read(slice(start, start + step)), dtype)
 
 
 def transposed_rows(name: str, arrays: list[mx.array], dtype: int) -> Iterator[np.ndarray]:

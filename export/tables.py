@@ -1,5 +1,6 @@
 """The embedding table and the head; one initializer serves both where the model ties them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import mlx.nn as nn
@@ -49,11 +50,13 @@ class Tables:
             self._coded[id(table)] = _CodedTable(matrix, stored)
             return self._decode(name, matrix, stored, ids)
         dtype = self._settings.dtype
-        rows = dense_weight(table)
-        weight = self._graph.weight(
-            f"{name}.weight", dtype, rows.shape, lambda: floats.rows(name, rows, dtype)
-        )
-        self._floats[id(table)] = _FloatTable(weight, rows.shape)
+        shape = (table.weight.shape[0], dense_weight(table, slice(1)).shape[1])
+
+        def rows() -> Iterator[np.ndarray]:
+            return floats.rows(name, shape, lambda part: dense_weight(table, part), dtype)
+
+        weight = self._graph.weight(f"{name}.weight", dtype, shape, rows)
+        self._floats[id(table)] = _FloatTable(weight, shape)
         return self._graph.op("Gather", weight, ids, name=f"{name}/Gather")
 
     def unembed(self, name: str, layer: nn.Module, x: Value) -> Value:

@@ -88,14 +88,14 @@ class NumpyOps:
         return self._weights[id(layer)]
 
 
-def dense_weight(layer: nn.Module) -> mx.array:
-    """The weight [out, in] of a linear layer or embedding, dequantized when it is quantized."""
+def dense_weight(layer: nn.Module, rows: slice = slice(None)) -> mx.array:
+    """The weight [out, in] of a linear layer or embedding, or some rows; dequantized if need be."""
     if "scales" not in layer:
-        return layer.weight
+        return layer.weight[rows]
     return mx.dequantize(
-        layer.weight,
-        layer.scales.astype(mx.float32),
-        layer.biases.astype(mx.float32),
+        layer.weight[rows],
+        layer.scales[rows].astype(mx.float32),
+        layer.biases[rows].astype(mx.float32),
         group_size=layer.group_size,
         bits=layer.bits,
     )
