@@ -4,10 +4,12 @@ GroupQueryAttention rotates, appends to the cache in place, masks and attends in
 counts positions from `attention_mask`'s sums, so a batch must be padded on the right.
 """
 
+import mlx.core as mx
 from onnx import TensorProto
 
 from ..kernels.spec import AttentionSpec
-from ..mlx_model.positions import RopeConfig
+from ..mlx_model.positions import Alibi, Position, RopeConfig
+from . import floats
 from .base_ops import LayerCache, OnnxOps, Operand, Sum
 from .builder import CONTRIB, Value
 
@@ -15,13 +17,12 @@ from .builder import CONTRIB, Value
 class GqaOps(OnnxOps):
     """See `base_ops`; `attention_mask` is [B, S], 1 for tokens and 0 for padding after them."""
 
-    def begin(self, ids: Value, attention_mask: Value) -> None:
+    def begin(self) -> None:
         graph, int32 = self.graph, TensorProto.INT32
-        lengths = graph.op("ReduceSum", attention_mask, graph.ints(1), keepdims=0)  # [B]
+        lengths = graph.op("ReduceSum", self.attention_mask, graph.ints(1), keepdims=0)  # [B]
         last = graph.op("Sub", lengths, graph.ints(1))
         self._last = graph.op("Cast", last, to=int32, dtype=int32)
-        shape = graph.op("Shape", attention_mask, start=1, end=2)
-        total = graph.op("Squeeze", shape, graph.ints(0))
+        total = graph.op("Squeeze", self.total(), graph.ints(0))
         self._total = graph.op("Cast", total, to=int32, dtype=int32)
 
     def attention(
@@ -30,8 +31,9 @@ class GqaOps(OnnxOps):
         k: Operand,
         v: Operand,
         spec: AttentionSpec,
-        rope: RopeConfig,
+        position: Position,
         cache: LayerCache,
+        sinks: mx.array | None = None,
     ) -> Value:
         packed = self.packed((q, k, v))
         qkv = [packed, None, None] if packed else [self.value(x) for x in (q, k, v)]
@@ -45,7 +47,8 @@ class GqaOps(OnnxOps):
                 cache.past_value,
                 self._last,
                 self._total,
-                *self.rotation(rope),
+                *self._position_inputs(position),
+                self._sink_input(cache.name, sinks),
             ],
             [output, cache.present_key, cache.present_value],
             domain=CONTRIB,
@@ -53,9 +56,30 @@ class GqaOps(OnnxOps):
             num_heads=spec.heads,
             kv_num_heads=spec.kv_heads,
             scale=spec.scale,
-            do_rotary=1,
+            **_variants(spec, position),
         )
         return Value(output, self.settings.dtype)
+
+    def _position_inputs(self, position: Position) -> list[Value | None]:
+        """cos_cache, sin_cache, position_ids and attention_bias."""
+        if isinstance(position, RopeConfig):
+            rows = self.rotated_positions(position) if self.switches(position) else None
+            return [*self.rotation(position), rows, None]
+        if isinstance(position, Alibi):
+            return [None, None, None, self.once("bias", lambda: self._bias(position))]
+        return [None] * 4
+
+    def _bias(self, alibi: Alibi) -> Value:
+        """[1, H, L, S]: GroupQueryAttention repeats nothing along L."""
+        graph = self.graph
+        shape = graph.op("Concat", graph.ints(1, 1), self.length(), graph.ints(1), axis=0)
+        return graph.op("Expand", self.alibi(alibi), shape)
+
+    def _sink_input(self, name: str, sinks: mx.array | None) -> Value | None:
+        if sinks is None:
+            return None
+        array = floats.float_array(name, sinks, self.settings.dtype)
+        return self.graph.array(f"{name}.sinks", array)
 
     def _norm(self, name: str, x: Value, weight: Value, eps: float) -> Value:
         node = "SimplifiedLayerNormalization"
@@ -76,5 +100,19 @@ class GqaOps(OnnxOps):
         )
         return normed
 
-    def _silu(self, x: Value) -> Value:
-        return self.graph.op("QuickGelu", x, domain=CONTRIB, alpha=1.0)
+    def _sigmoid_gate(self, x: Value, alpha: float) -> Value:
+        return self.graph.op("QuickGelu", x, domain=CONTRIB, alpha=alpha)
+
+
+def _variants(spec: AttentionSpec, position: Position) -> dict[str, int | float]:
+    """The attributes of what plain attention does not have."""
+    attributes: dict[str, int | float] = {}
+    if isinstance(position, RopeConfig):
+        attributes["do_rotary"] = 1
+        if position.interleaved:
+            attributes["rotary_interleaved"] = 1
+    if spec.window is not None:
+        attributes["local_window_size"] = spec.window
+    if spec.softcap is not None:
+        attributes["softcap"] = spec.softcap
+    return attributes

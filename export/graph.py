@@ -38,16 +38,25 @@ def write_graph(
     """
     with ExternalData(path) as data:
         graph = GraphBuilder(data)
-        _build(graph, decoder, settings, progress)
+        switch = _rope_switch(decoder, settings)
+        _build(graph, decoder, settings, switch, progress)
     opset, ir_version = _VERSIONS[settings.dialect]
-    model = graph.model(opset, ir_version, _metadata(settings))
+    model = graph.model(opset, ir_version, _metadata(settings, switch))
     path.write_bytes(model.SerializeToString(deterministic=True))
     return data.files
 
 
-def _metadata(settings: Settings) -> dict[str, str]:
+def _rope_switch(decoder: Decoder, settings: Settings) -> int | None:
+    """The length within the context beyond which sequences rotate otherwise, if there is one."""
+    switch = decoder.config.rope_switch
+    return switch if switch is not None and switch < settings.context else None
+
+
+def _metadata(settings: Settings, switch: int | None) -> dict[str, str]:
     """What the engine, and anyone who meets the file alone, should know of the graph."""
+    switches = {} if switch is None else {"pippin.rope_switch": str(switch)}
     return {
+        **switches,
         "pippin.dialect": settings.dialect,
         "pippin.weights": settings.weights,
         "pippin.context": str(settings.context),
@@ -57,7 +66,11 @@ def _metadata(settings: Settings) -> dict[str, str]:
 
 
 def _build(
-    graph: GraphBuilder, decoder: Decoder, settings: Settings, progress: Progress | None
+    graph: GraphBuilder,
+    decoder: Decoder,
+    settings: Settings,
+    switch: int | None,
+    progress: Progress | None,
 ) -> None:
     int64, config = TensorProto.INT64, decoder.config
     inputs = Inputs(
@@ -66,6 +79,9 @@ def _build(
             "attention_mask", int64, ["batch_size", "total_sequence_length"]
         ),
         num_logits=graph.overridable("num_logits", np.array([1], dtype=np.int64)),
+        rotation_length=None
+        if switch is None
+        else graph.overridable("rotation_length", np.array([0], dtype=np.int64)),
     )
     kv = ("batch_size", config.kv_heads, "past_sequence_length", config.head_dim)
     caches = []

@@ -1,20 +1,24 @@
 """The decoder's forward, written once; `ops` says who computes it (see `ops.py`).
 
-Parameter names are those of Hugging Face's Llama checkpoints; families rename the others.
+Parameter names are those of Hugging Face's Llama checkpoints, and Gemma 2's where Llama has
+nothing of the kind; families rename the others.
 """
 
 from collections.abc import Sequence
 
+import mlx.core as mx
 import mlx.nn as nn
 
-from .config import ModelConfig
+from .config import HeadNorm, ModelConfig
+from .experts import SparseMLP
+from .norms import make_norm
 from .ops import Cache, Ops, Value
 
 
 class Attention(nn.Module):
     """Multi-head attention with K shared key/value heads (GQA, arXiv:2305.13245)."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
         heads_dim = config.heads * config.head_dim
         kv_dim = config.kv_heads * config.head_dim
@@ -23,45 +27,143 @@ class Attention(nn.Module):
         self.k_proj = nn.Linear(config.hidden_size, kv_dim, bias=bias)
         self.v_proj = nn.Linear(config.hidden_size, kv_dim, bias=bias)
         self.o_proj = nn.Linear(heads_dim, config.hidden_size, bias=config.output_bias)
-        self._spec = config.attention
-        self._rope = config.rope
+        if config.head_norm:
+            self.q_norm = _head_norm(config.head_norm, config.heads, config.head_dim)
+            self.k_norm = _head_norm(config.head_norm, config.kv_heads, config.head_dim)
+        if config.sinks:
+            self.sinks = mx.zeros((config.heads,))
+        self._config = config
+        self._spec = config.attention(layer)
+        self._position = config.blocks[layer].position
 
     def __call__(self, ops: Ops, x: Value, cache: Cache) -> Value:
         # q [B, L, H·D]; k, v [B, L, K·D]
         q, k, v = ops.project((self.q_proj, self.k_proj, self.v_proj), x)
-        mixed = ops.attention(q, k, v, self._spec, self._rope, cache)  # [B, L, H·D]
+        if (limit := self._config.clip_qkv) is not None:
+            q, k, v = (ops.clip(part, limit) for part in (q, k, v))
+        if self._config.head_norm:
+            q, k = self._normalise(ops, q, k)
+        sinks = self.sinks if self._config.sinks else None
+        mixed = ops.attention(q, k, v, self._spec, self._position, cache, sinks)  # [B, L, H·D]
         return ops.linear(self.o_proj, mixed)  # [B, L, E]
+
+    def _normalise(self, ops: Ops, q: Value, k: Value) -> tuple[Value, Value]:
+        if self._config.head_norm.over == "width":
+            return ops.norm(self.q_norm, q), ops.norm(self.k_norm, k)
+        q = ops.head_norm(self.q_norm, q, self._spec.heads)
+        return q, ops.head_norm(self.k_norm, k, self._spec.kv_heads)
+
+
+def _head_norm(head_norm: HeadNorm, heads: int, head_dim: int) -> nn.Module:
+    if head_norm.over == "width":
+        return make_norm(head_norm.norm, heads * head_dim)
+    shape = (heads, head_dim) if head_norm.over == "each" else None
+    return make_norm(head_norm.norm, head_dim, shape)
 
 
 class MLP(nn.Module):
-    """The gated feed-forward block: down(activation(gate(x)) · up(x))."""
+    """The feed-forward block: down(activation(gate(x)) · up(x)), or down(activation(up(x)))."""
 
-    def __init__(self, config: ModelConfig):
+    def __init__(self, config: ModelConfig, feed_forward: int | None = None):
         super().__init__()
-        bias = config.mlp_bias
-        self.gate_proj = nn.Linear(config.hidden_size, config.feed_forward, bias=bias)
-        self.up_proj = nn.Linear(config.hidden_size, config.feed_forward, bias=bias)
-        self.down_proj = nn.Linear(config.feed_forward, config.hidden_size, bias=bias)
+        width, bias = feed_forward or config.feed_forward, config.mlp_bias
+        if config.gated:
+            self.gate_proj = nn.Linear(config.hidden_size, width, bias=bias)
+        self.up_proj = nn.Linear(config.hidden_size, width, bias=bias)
+        self.down_proj = nn.Linear(width, config.hidden_size, bias=bias)
+        self._gated = config.gated
         self._activation = config.activation
 
     def __call__(self, ops: Ops, x: Value) -> Value:
-        gate, up = ops.project((self.gate_proj, self.up_proj), x)  # [B, L, F]
-        return ops.linear(self.down_proj, ops.gated(self._activation, gate, up))  # [B, L, E]
+        if self._gated:
+            gate, up = ops.project((self.gate_proj, self.up_proj), x)  # [B, L, F]
+            hidden = ops.gated(self._activation, gate, up)
+        else:
+            hidden = ops.activate(self._activation, ops.linear(self.up_proj, x))
+        return ops.linear(self.down_proj, hidden)  # [B, L, E]
 
 
 class Block(nn.Module):
-    """Pre-norm residual block: attention, then MLP."""
+    """A pre-norm residual block: x + attention(norm x), then the same with the MLP."""
 
-    def __init__(self, config: ModelConfig):
+    norms: tuple[str, ...] = ("input_layernorm", "post_attention_layernorm")
+
+    def __init__(self, config: ModelConfig, layer: int):
         super().__init__()
-        self.self_attn = Attention(config)
-        self.mlp = MLP(config)
-        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.norm_eps)
-        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.norm_eps)
+        experts = config.blocks[layer].experts
+        self.self_attn = Attention(config, layer)
+        self.mlp = SparseMLP(config, experts, MLP) if experts else MLP(config)
+        for name in self.norms:
+            setattr(self, name, make_norm(config.norm, config.hidden_size))
+        self._multiplier = config.residual_multiplier
 
     def __call__(self, ops: Ops, x: Value, cache: Cache) -> Value:
-        x = ops.add(x, self.self_attn(ops, ops.rms_norm(self.input_layernorm, x), cache))
-        return ops.add(x, self.mlp(ops, ops.rms_norm(self.post_attention_layernorm, x)))
+        mixed = self.self_attn(ops, ops.norm(self.input_layernorm, x), cache)
+        x = self.add(ops, x, mixed)
+        return self.add(ops, x, self.mlp(ops, ops.norm(self.post_attention_layernorm, x)))
+
+    def add(self, ops: Ops, x: Value, branch: Value) -> Value:
+        """The residual and what a branch adds to it."""
+        if self._multiplier != 1.0:
+            branch = ops.scale(branch, self._multiplier)
+        return ops.add(x, branch)
+
+
+class OutputNormBlock(Block):
+    """The branches' outputs are normalised, not their inputs (OLMo 2, arXiv:2501.00656)."""
+
+    norms = ("post_attention_layernorm", "post_feedforward_layernorm")
+
+    def __call__(self, ops: Ops, x: Value, cache: Cache) -> Value:
+        mixed = self.self_attn(ops, x, cache)
+        x = self.add(ops, x, ops.norm(self.post_attention_layernorm, mixed))
+        return self.add(ops, x, ops.norm(self.post_feedforward_layernorm, self.mlp(ops, x)))
+
+
+class SandwichBlock(Block):
+    """Each branch is normalised before and after (Gemma 2, arXiv:2408.00118)."""
+
+    norms = (
+        "input_layernorm",
+        "post_attention_layernorm",
+        "pre_feedforward_layernorm",
+        "post_feedforward_layernorm",
+    )
+
+    def __call__(self, ops: Ops, x: Value, cache: Cache) -> Value:
+        mixed = self.self_attn(ops, ops.norm(self.input_layernorm, x), cache)
+        x = self.add(ops, x, ops.norm(self.post_attention_layernorm, mixed))
+        hidden = self.mlp(ops, ops.norm(self.pre_feedforward_layernorm, x))
+        return self.add(ops, x, ops.norm(self.post_feedforward_layernorm, hidden))
+
+
+class ParallelBlock(Block):
+    """Attention and MLP run side by side on the same normalised input (GPT-J)."""
+
+    norms = ("input_layernorm",)
+
+    def __call__(self, ops: Ops, x: Value, cache: Cache) -> Value:
+        normed = ops.norm(self.input_layernorm, x)
+        mixed, hidden = self.self_attn(ops, normed, cache), self.mlp(ops, normed)
+        return self.add(ops, self.add(ops, x, mixed), hidden)
+
+
+class ParallelTwoNormBlock(Block):
+    """Attention and MLP run side by side, each with a norm of its own (GPT-NeoX)."""
+
+    def __call__(self, ops: Ops, x: Value, cache: Cache) -> Value:
+        mixed = self.self_attn(ops, ops.norm(self.input_layernorm, x), cache)
+        hidden = self.mlp(ops, ops.norm(self.post_attention_layernorm, x))
+        return self.add(ops, self.add(ops, x, mixed), hidden)
+
+
+BLOCKS: dict[str, type[Block]] = {
+    "pre": Block,
+    "output": OutputNormBlock,
+    "sandwich": SandwichBlock,
+    "parallel": ParallelBlock,
+    "parallel_two": ParallelTwoNormBlock,
+}
 
 
 class Trunk(nn.Module):
@@ -70,14 +172,29 @@ class Trunk(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.layers = [Block(config) for _ in range(config.layers)]
-        self.norm = nn.RMSNorm(config.hidden_size, config.norm_eps)
+        if config.learned_positions:
+            self.embed_positions = nn.Embedding(config.learned_positions, config.hidden_size)
+        if config.embedding_norm:
+            self.embedding_norm = make_norm(config.norm, config.hidden_size)
+        block = BLOCKS[config.placement]
+        self.layers = [block(config, layer) for layer in range(config.layers)]
+        self.norm = make_norm(config.norm, config.hidden_size)
+        self._config = config
 
     def __call__(self, ops: Ops, ids: Value, caches: Sequence[Cache]) -> Value:
-        x = ops.embed(self.embed_tokens, ids)  # [B, L, E]
+        x = self._embed(ops, ids, caches)  # [B, L, E]
         for block, cache in zip(self.layers, caches, strict=True):
             x = block(ops, x, cache)
-        return ops.rms_norm(self.norm, ops.select_rows(x))
+        return ops.norm(self.norm, ops.select_rows(x))
+
+    def _embed(self, ops: Ops, ids: Value, caches: Sequence[Cache]) -> Value:
+        config = self._config
+        x = ops.embed(self.embed_tokens, ids)
+        if config.embedding_multiplier != 1.0:
+            x = ops.scale(x, config.embedding_multiplier)
+        if config.learned_positions:
+            x = ops.add_positions(self.embed_positions, config.position_offset, x, caches[0])
+        return ops.norm(self.embedding_norm, x) if config.embedding_norm else x
 
 
 class Decoder(nn.Module):
@@ -87,7 +204,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.model = Trunk(config)
         if not config.tie_embeddings:
-            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=config.head_bias)
         self._config = config
 
     @property
@@ -97,6 +214,10 @@ class Decoder(nn.Module):
 
     def __call__(self, ops: Ops, ids: Value, caches: Sequence[Cache]) -> Value:
         """ids [B, L] and one cache a layer → float32 logits [B, rows, V] (see select_rows)."""
+        config = self._config
         x = self.model(ops, ids, caches)
-        head = self.model.embed_tokens if self._config.tie_embeddings else self.lm_head
-        return ops.unembed(head, x)
+        head = self.model.embed_tokens if config.tie_embeddings else self.lm_head
+        logits = ops.unembed(head, x)
+        if config.logit_scale != 1.0:
+            logits = ops.scale(logits, config.logit_scale)
+        return logits if config.logit_softcap is None else ops.softcap(logits, config.logit_softcap)

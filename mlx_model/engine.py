@@ -1,8 +1,6 @@
 """The MLX engine: the decoder behind the engine protocol of `runtime.engine`."""
 
 import json
-import os
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -10,18 +8,17 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from ..kernels.dispatch import attention_mode
-from ..runtime.engine import Choose, EngineInfo, Progress, check_room, check_tokens
-from ..runtime.errors import Cancelled, InputError
+from ..runtime.engine import EngineInfo
+from ..runtime.errors import InputError
 from ..runtime.memory import check_memory
 from .caches.full import KVCache
 from .caches.storage import PLAIN, Affine, Storage
+from .caches.window import MARGIN, WindowCache
 from .checkpoints.checkpoint import Checkpoint
+from .config import BlockConfig
 from .decoder import Decoder
 from .load import load_decoder
-from .mlx_ops import MlxOps
-
-_CHUNK = 512  # tokens of one prefill call
-_LAST, _ALL = MlxOps(last=1), MlxOps(last=0)
+from .session import MlxSession
 
 
 class MlxEngine:
@@ -30,7 +27,8 @@ class MlxEngine:
     xp: ModuleType = mx
 
     def __init__(self, decoder: Decoder, name: str, fingerprint: str, kv_bits: int | None = None):
-        """Sessions keep keys and values as they come, or in `kv_bits` (4 or 8) bits each.
+        """Sessions keep keys and values as they come, or in `kv_bits` (4 or 8) bits each; a layer
+        with a sliding window keeps those of the window alone.
 
         Raises InputError for other `kv_bits`, for heads that cannot be packed, and for weights
         that do not fit into memory.
@@ -39,7 +37,9 @@ class MlxEngine:
         self._decoder = decoder
         self._storage = _storage(kv_bits, config.head_dim)
         parameters = [array for _, array in tree_flatten(decoder.parameters())]
-        row_bytes = self._storage.row_bytes(config.head_dim, _kv_dtype(decoder))
+        self._row_bytes = config.kv_heads * self._storage.row_bytes(
+            config.head_dim, _kv_dtype(decoder)
+        )
         self.info = EngineInfo(
             backend="mlx",
             model=name,
@@ -47,7 +47,7 @@ class MlxEngine:
             vocab_size=config.vocab_size,
             context=config.context,
             weight_bytes=sum(array.nbytes for array in parameters),
-            kv_bytes_per_token=config.layers * config.kv_heads * row_bytes,
+            kv_bytes_per_token=config.layers * self._row_bytes,
         )
         check_memory(self.info.weight_bytes, f"the weights of {name}")
         mx.eval(parameters)
@@ -73,12 +73,17 @@ class MlxEngine:
         return self._decoder
 
     def memory_needed(self, length: int) -> int:
-        return length * self.info.kv_bytes_per_token
+        windows = (block.window for block in self._decoder.config.blocks)
+        kept = (min(length, window + MARGIN) if window else length for window in windows)
+        return sum(kept) * self._row_bytes
 
     def open(self, capacity: int | None = None) -> "MlxSession":
         check_memory(self.memory_needed(capacity or 0), f"a KV cache of {capacity} tokens")
-        layers = self._decoder.config.layers
-        return MlxSession(self, [KVCache(self._storage) for _ in range(layers)])
+        caches = [self._cache(block) for block in self._decoder.config.blocks]
+        return MlxSession(self, self._decoder, caches)
+
+    def _cache(self, block: BlockConfig) -> KVCache:
+        return WindowCache(block.window, self._storage) if block.window else KVCache(self._storage)
 
     def restore(self, path: Path) -> tuple["MlxSession", list[int]]:
         try:
@@ -93,101 +98,8 @@ class MlxEngine:
                 f"this one is {self.info.fingerprint}"
             )
         session = self.open()
-        for index, cache in enumerate(session.caches):
-            mark = f"{index}."
-            cache.load({n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)})
+        session.load(arrays, tokens)
         return session, tokens
-
-
-class MlxSession:
-    """One sequence on the MLX engine; fulfils `runtime.engine.Session`."""
-
-    def __init__(self, engine: MlxEngine, caches: list[KVCache]):
-        self._engine = engine
-        self.caches = caches  # one a layer
-
-    @property
-    def length(self) -> int:
-        return self.caches[0].length
-
-    def prefill(
-        self,
-        tokens: Sequence[int],
-        *,
-        progress: Progress | None = None,
-        should_stop: Callable[[], bool] | None = None,
-    ) -> mx.array:
-        self._check(tokens)
-        added = self._engine.memory_needed(len(tokens))
-        check_memory(added, f"a KV cache of {self.length + len(tokens)} tokens")
-        for start in range(0, len(tokens), _CHUNK):
-            if should_stop is not None and should_stop():
-                raise Cancelled("prefill was stopped")
-            logits = self._forward(tokens[start : start + _CHUNK], _LAST)
-            mx.eval(logits, [cache.state for cache in self.caches])
-            if progress is not None:
-                progress(min(start + _CHUNK, len(tokens)), len(tokens))
-        return logits[-1]
-
-    def step(self, token: int) -> mx.array:
-        self._check([token])
-        return self._forward([token], _LAST)[-1]
-
-    def verify(self, tokens: Sequence[int]) -> mx.array:
-        self._check(tokens)
-        return self._forward(tokens, _ALL)
-
-    def decode(self, logits: mx.array, choose: Choose) -> Iterator[int]:
-        token = choose(logits, 0)
-        mx.async_eval(token)
-        index = known = 0  # `known` tokens of this call are in the caller's cache
-        start = self.length
-        try:
-            while True:
-                following = None
-                if self.length < self._engine.info.context:
-                    # The next step is under way before this token is read: the device never waits.
-                    index += 1
-                    following = choose(self._forward(token.reshape(1), _LAST)[-1], index)
-                    mx.async_eval(following)
-                yield token.item()
-                check_room(start + known, 1, self._engine.info.context)
-                known += 1
-                token = following
-        finally:
-            self.rollback(start + known)
-
-    def rollback(self, length: int) -> None:
-        for cache in self.caches:
-            cache.rollback(length)
-
-    def fork(self) -> "MlxSession":
-        return MlxSession(self._engine, [cache.fork() for cache in self.caches])
-
-    def save(self, path: Path, tokens: Sequence[int]) -> None:
-        arrays = {}
-        for index, cache in enumerate(self.caches):
-            arrays |= {f"{index}.{name}": array for name, array in cache.saved().items()}
-        metadata = {
-            "tokens": json.dumps(list(tokens)),
-            "fingerprint": self._engine.info.fingerprint,
-        }
-        partial = path.with_name(f".{path.name}.{os.getpid()}.safetensors")
-        try:
-            mx.save_safetensors(str(partial), arrays, metadata)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-
-    def _forward(self, tokens: Sequence[int] | mx.array, ops: MlxOps) -> mx.array:
-        """Append `tokens`; the logits [rows, V] of the rows that `ops` selects, unevaluated."""
-        ids = mx.array(tokens, dtype=mx.int32)[None]  # [1, L]
-        return self._engine.decoder(ops, ids, self.caches)[0]
-
-    def _check(self, tokens: Sequence[int]) -> None:
-        info = self._engine.info
-        check_tokens(tokens, info.vocab_size)
-        check_room(self.length, len(tokens), info.context)
 
 
 def _storage(kv_bits: int | None, head_dim: int) -> Storage:

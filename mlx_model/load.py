@@ -12,6 +12,7 @@ from .checkpoints.checkpoint import Checkpoint
 from .config import ModelConfig
 from .decoder import Decoder
 from .families import read_family
+from .families.common.weights import drop
 
 _TIED_HEAD = "lm_head."
 _TABLE = "model.embed_tokens."
@@ -25,8 +26,8 @@ def load_decoder(checkpoint: Checkpoint, dtype: mx.Dtype | None = None) -> Decod
     Raises InputError for missing, extra or wrongly shaped weights, and as `read_family` does.
     """
     family = read_family(checkpoint.config)
-    weights = {family.rename(name): w for name, w in checkpoint.load_weights().items()}
-    weights = {n: w for n, w in weights.items() if not n.endswith("rotary_emb.inv_freq")}
+    weights = drop(checkpoint.load_weights(), r".*rotary_emb\.inv_freq")
+    weights = family.convert(weights, family.config)
     config = _settle_head(family.config, weights)
     decoder = Decoder(config)
     _quantize_like(decoder, weights, checkpoint.config.get("quantization") or {})

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 import mlx.nn as nn
 
 from ..kernels.spec import AttentionSpec
-from .positions import RopeConfig
+from .config import Experts
+from .positions import Position
 
 Value = Any  # an mx.array, a numpy array or a value of the ONNX graph
 Cache = Any  # the interpreter's own KV cache of one layer
@@ -23,31 +24,64 @@ class Ops(Protocol):
     def embed(self, table: nn.Module, ids: Value) -> Value:
         """ids [B, L] → rows of the table [B, L, E]."""
 
+    def add_positions(self, table: nn.Module, offset: int, x: Value, cache: Cache) -> Value:
+        """x [B, L, E] + the table's rows offset + p, p the tokens' positions in the sequence."""
+
     def linear(self, layer: nn.Module, x: Value) -> Value:
         """x [B, L, in] → x·Wᵀ + b [B, L, out]; the layer may be quantized."""
 
     def project(self, layers: Sequence[nn.Module], x: Value) -> tuple[Value, ...]:
         """Several linear layers of the same x; an interpreter may do them as one."""
 
-    def rms_norm(self, layer: nn.Module, x: Value) -> Value:
-        """x / sqrt(mean(x²) + eps) · weight over the last axis, in float32 (arXiv:1910.07467)."""
+    def norm(self, layer: nn.Module, x: Value) -> Value:
+        """Normalise the last axis in float32: `nn.RMSNorm`, `norms.PlusOneRMSNorm` or
+        `nn.LayerNorm`."""
+
+    def head_norm(self, layer: nn.Module, x: Value, heads: int) -> Value:
+        """`norm` of each head's D values by themselves; x [B, L, heads·D], weight [D] or
+        [heads, D]."""
 
     def attention(
-        self, q: Value, k: Value, v: Value, spec: AttentionSpec, rope: RopeConfig, cache: Cache
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        spec: AttentionSpec,
+        position: Position,
+        cache: Cache,
+        sinks: Value | None = None,
     ) -> Value:
-        """Turn q and k, append k and v to the cache, attend. q [B, L, H·D]; k, v [B, L, K·D].
+        """Tell q and k their positions, append k and v to the cache, attend.
 
-        Returns [B, L, H·D].
+        q [B, L, H·D]; k, v [B, L, K·D]; sinks an mx.array [H]. Returns [B, L, H·D].
         """
 
+    def experts(self, layer: nn.Module, spec: Experts, x: Value) -> Value:
+        """The weighted sum of the chosen experts' outputs [B, L, E]; an `experts.SparseMLP`."""
+
     def gated(self, activation: str, gate: Value, up: Value) -> Value:
-        """activation(gate) · up, elementwise (SwiGLU with "silu", arXiv:2002.05202)."""
+        """activation(gate) · up, elementwise (GLU variants, arXiv:2002.05202)."""
+
+    def activate(self, activation: str, x: Value) -> Value:
+        """An activation of activations.py, elementwise."""
 
     def add(self, x: Value, y: Value) -> Value:
         """The residual sum."""
+
+    def scale(self, x: Value, factor: float) -> Value:
+        """x · factor."""
+
+    def multiply(self, x: Value, y: Value) -> Value:
+        """x · y, elementwise; the last axis of y may be 1."""
+
+    def clip(self, x: Value, limit: float) -> Value:
+        """x limited to −limit…limit."""
 
     def select_rows(self, x: Value) -> Value:
         """x [B, L, E] → the rows whose logits are wanted, as the interpreter was told."""
 
     def unembed(self, layer: nn.Module, x: Value) -> Value:
         """x [B, L, E] → float32 logits [B, L, V]; the layer is a linear head or the embedding."""
+
+    def softcap(self, x: Value, cap: float) -> Value:
+        """cap · tanh(x / cap) (arXiv:2408.00118)."""

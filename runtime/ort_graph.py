@@ -3,7 +3,9 @@
 Inputs, int64: `input_ids` [B, L], `attention_mask` [B, S], and where the graph has it
 `position_ids` [B, L]. Caches: `past_key_values.N.key/value` [B, K, ·, D] in, `present.N.key/value`
 out, with K and D as integers. Output: `logits` [B, L or 1, V] float32; an overridable initializer
-`num_logits` (1: last token, 0: all) says which. The metadata `pippin.dialect` tells how caches are
+`num_logits` (1: last token, 0: all) says which. A graph with the metadata `pippin.rope_switch`
+rotates sequences of more tokens otherwise, and takes `rotation_length`: rotate as for a sequence of
+at least so many tokens. The metadata `pippin.dialect` tells how caches are
 kept: a "gqa" graph writes into the buffer that it reads; any other returns a new, longer one.
 """
 
@@ -54,6 +56,7 @@ class Graph:
     shared: bool  # past and present are one buffer (dialect "gqa")
     positions: bool  # takes position_ids
     num_logits: tuple[int, ...] | None  # shape of that initializer, where the graph has it
+    rope_switch: int | None  # tokens from which on sequences are rotated otherwise
 
     @property
     def cache_names(self) -> list[str]:
@@ -85,6 +88,7 @@ def load_graph(folder: ModelFolder, threads: int | None = None) -> Graph:
         shared=metadata.get("pippin.dialect") == "gqa",
         positions="position_ids" in names,
         num_logits=shapes.get("num_logits"),
+        rope_switch=int(metadata["pippin.rope_switch"]) if "rotation_length" in shapes else None,
     )
 
 

@@ -20,12 +20,17 @@ class OrtSession:
 
     Whatever a decode step reads and writes stays bound from one step to the next, but for the
     attention mask, which is one longer each time, and the caches of a graph that does not share.
+    Where the graph rotates long sequences otherwise, crossing that length computes all tokens anew,
+    so that a session says what one prefill would say.
     """
 
     def __init__(self, graph: Graph, info: EngineInfo, caches: Caches | None = None) -> None:
         self._graph, self._info = graph, info
         self._caches = caches or (SharedCaches if graph.shared else GrowingCaches)(graph)
         self._length = 0
+        self._tokens: list[int] = []  # those in the caches
+        self._switched = False  # the cached keys are rotated as for more than `rope_switch` tokens
+        self._rotation_length = np.zeros(1, np.int64)
         self._binding = graph.session.io_binding()
         self._ids = np.zeros((1, CHUNK), np.int64)
         self._positions = np.zeros((1, CHUNK), np.int64)
@@ -35,6 +40,8 @@ class OrtSession:
         self._bound_length = 0  # L of the inputs that are bound
         if graph.num_logits is not None:
             self._bind_input("num_logits", self._count, graph.num_logits)
+        if graph.rope_switch is not None:
+            self._bind_input("rotation_length", self._rotation_length, (1,))
 
     @property
     def length(self) -> int:
@@ -55,6 +62,7 @@ class OrtSession:
     ) -> np.ndarray:
         self._check(tokens)
         self.reserve(self._length + len(tokens))
+        self._rotate_for(self._length + len(tokens))
         for start in range(0, len(tokens), CHUNK):
             if should_stop is not None and should_stop():
                 raise Cancelled(f"prefill was stopped after {start} of {len(tokens)} tokens")
@@ -65,6 +73,7 @@ class OrtSession:
 
     def step(self, token: int) -> np.ndarray:
         self._check([token])
+        self._rotate_for(self._length + 1)
         return self._forward([token]).copy()
 
     def verify(self, tokens: Sequence[int]) -> np.ndarray:
@@ -72,6 +81,7 @@ class OrtSession:
         vocab_size = self._graph.vocab_size
         check_memory(4 * len(tokens) * vocab_size, f"the logits of {len(tokens)} tokens")
         logits = np.empty((1, len(tokens), vocab_size), np.float32)
+        self._rotate_for(self._length + len(tokens))
         for start in range(0, len(tokens), CHUNK):
             part = tokens[start : start + CHUNK]
             self._run(part, logits[:, start : start + len(part)], 0)
@@ -83,6 +93,7 @@ class OrtSession:
             token = int(choose(logits, index))
             yield token
             self._check([token])
+            self._rotate_for(self._length + 1)
             logits = self._forward([token])
             index += 1
 
@@ -92,10 +103,12 @@ class OrtSession:
         if length < self._length:
             self._caches.truncate(length)
             self._length = length
+            del self._tokens[length:]
 
     def fork(self) -> "OrtSession":
         other = OrtSession(self._graph, self._info, self._caches.fork(self._length))
-        other._length = self._length
+        other._length, other._tokens = self._length, list(self._tokens)
+        other._switched = self._switched
         return other
 
     def save(self, path: Path, tokens: Sequence[int]) -> None:
@@ -111,11 +124,27 @@ class OrtSession:
             shape = (layer.kv_heads, length, layer.head_dim)
             keys = file.array(f"{index}.keys", shape, layer.dtype)
             self._caches.put(index, (keys, file.array(f"{index}.values", shape, layer.dtype)))
-        self._length = length
+        self._length, self._tokens = length, list(file.tokens)
+        self._switched = self._is_switched(length)
 
     def _check(self, tokens: Sequence[int]) -> None:
         check_tokens(tokens, self._info.vocab_size)
         check_room(self._length, len(tokens), self._info.context)
+
+    def _is_switched(self, length: int) -> bool:
+        switch = self._graph.rope_switch
+        return switch is not None and length > switch
+
+    def _rotate_for(self, total: int) -> None:
+        """Make the cached keys, and those of the next runs, those of a sequence of `total`."""
+        wanted = self._is_switched(total)
+        self._rotation_length[0] = total
+        if wanted != self._switched and self._length:
+            tokens = list(self._tokens)
+            self.rollback(0)
+            for start in range(0, len(tokens), CHUNK):
+                self._forward(tokens[start : start + CHUNK])
+        self._switched = wanted
 
     def _forward(self, tokens: Sequence[int]) -> np.ndarray:
         """Append at most CHUNK `tokens`; the last one's logits [V], valid until the next call."""
@@ -149,6 +178,7 @@ class OrtSession:
             logits[...] = self._binding.get_outputs()[0].numpy()
         self._caches.take(self._binding)
         self._length = total
+        self._tokens.extend(tokens)
 
     def _bind_tokens(self, tokens: Sequence[int], total: int) -> None:
         new = len(tokens)

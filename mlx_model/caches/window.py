@@ -15,6 +15,8 @@ from .buffers import TokenBuffers, joined
 from .full import KVCache, check_rollback
 from .storage import PLAIN, Storage
 
+MARGIN = 256  # tokens
+
 
 class WindowCache(KVCache):
     """Keys and values of the last tokens: at most `window` + `margin` are held.
@@ -23,7 +25,7 @@ class WindowCache(KVCache):
     be rolled back; the other half is room to append before tokens must move.
     """
 
-    def __init__(self, window: int, storage: Storage = PLAIN, margin: int = 256) -> None:
+    def __init__(self, window: int, storage: Storage = PLAIN, margin: int = MARGIN) -> None:
         super().__init__(storage)
         if window < 1 or margin < 0:
             raise ValueError(f"a window of {window} keys with a margin of {margin} is impossible")

@@ -1,28 +1,37 @@
-"""Families: each translates one architecture's config.json and weight names into ours.
+"""Families: each translates one architecture's config.json and weights into ours.
 
-A family is one module with `read_config(reader) -> ModelConfig` and, where its weight names are
-not Llama's, `rename(name) -> name`. `_MODULES` lists them by model_type.
+A family is one module, named after its model_type, with `read_config(reader) -> ModelConfig` and,
+where the checkpoint's tensors are not named and laid out as `decoder.py` has them,
+`convert(weights, config) -> weights` (see `common/weights.py`).
 """
 
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...runtime.errors import InputError
 from ..config import ModelConfig
-from .reader import ConfigReader
+from .common.reader import ConfigReader
 
-_MODULES = {"llama": "llama", "mistral": "mistral"}
+if TYPE_CHECKING:
+    from .common.weights import Weights
 
 
 @dataclass(frozen=True)
 class Family:
-    """What one architecture needs: its config in our terms, its weight names in our terms."""
+    """What one architecture needs: its config in our terms, its weights in our terms."""
 
     config: ModelConfig
-    rename: Callable[[str], str]
+    convert: Callable[["Weights", ModelConfig], "Weights"]
+
+
+def model_types() -> list[str]:
+    """All model_types that Pippin implements."""
+    modules = pkgutil.iter_modules(__path__)
+    return sorted(module.name for module in modules if not module.ispkg)
 
 
 def read_family(config: dict[str, Any]) -> Family:
@@ -30,20 +39,23 @@ def read_family(config: dict[str, Any]) -> Family:
 
     Raises InputError for an unknown model_type and, by name, for keys that are not implemented.
     """
-    model_type = config.get("model_type")
-    if model_type not in _MODULES:
-        known = ", ".join(sorted(_MODULES))
-        near = get_close_matches(str(model_type), _MODULES, n=1)
+    model_type, known = config.get("model_type"), model_types()
+    if model_type not in known:
+        near = get_close_matches(str(model_type), known, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise InputError(
-            f"config.json has model_type {model_type!r}{hint}; Pippin implements {known}"
+            f"config.json has model_type {model_type!r}{hint}; Pippin implements {', '.join(known)}"
         )
-    module = import_module(f".{_MODULES[model_type]}", __name__)
+    module = import_module(f".{model_type}", __name__)
     reader = ConfigReader(config)
     _refuse_foreign_quantization(reader)
     read = module.read_config(reader)
     reader.finish()
-    return Family(read, getattr(module, "rename", str))
+    return Family(read, getattr(module, "convert", _unchanged))
+
+
+def _unchanged(weights: "Weights", config: ModelConfig) -> "Weights":
+    return weights
 
 
 def _refuse_foreign_quantization(reader: ConfigReader) -> None:

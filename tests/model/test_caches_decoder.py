@@ -1,6 +1,5 @@
 """A whole decoder on each cache: with windowed layers, quantized, and as a ragged batch."""
 
-from dataclasses import replace
 from itertools import pairwise
 
 import mlx.core as mx
@@ -13,7 +12,7 @@ from pippin.mlx_model.caches.full import KVCache
 from pippin.mlx_model.caches.ragged import RaggedCache
 from pippin.mlx_model.caches.storage import Affine
 from pippin.mlx_model.caches.window import WindowCache
-from pippin.mlx_model.config import ModelConfig
+from pippin.mlx_model.config import BlockConfig, ModelConfig, Norm
 from pippin.mlx_model.decoder import Decoder
 from pippin.mlx_model.mlx_ops import MlxOps
 from pippin.mlx_model.numpy_ops import NumpyCache, NumpyOps
@@ -31,17 +30,14 @@ def decoder(window: int | None) -> Decoder:
         family="llama",
         vocab_size=61,
         hidden_size=48,
-        layers=3,
         heads=4,
         kv_heads=2,
         head_dim=32,
         feed_forward=40,
         context=512,
-        norm_eps=1e-5,
-        activation="silu",
-        rope=RopeConfig(base=1000.0, dims=32),
+        norm=Norm(1e-5),
+        blocks=(BlockConfig(RopeConfig(base=1000.0, dims=32), window),) * 3,
     )
-    object.__setattr__(config, "attention", replace(config.attention, window=window))
     mx.random.seed(5)
     model = Decoder(config)
     for parameter in (block.self_attn for block in model.model.layers):

@@ -16,7 +16,7 @@ LLAMA = {
     "num_attention_heads": 6,
     "max_position_embeddings": 512,
 }
-MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": None}
+MISTRAL = {**LLAMA, "num_key_value_heads": 6, "model_type": "mistral", "sliding_window": None}
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": None}
         ({"model_type": "lama"}, "did you mean 'llama'"),
         ({"model_type": "rwkv7"}, "'rwkv7'"),
         ({"model_type": None}, "None"),
-        ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
+        ({"hidden_act": "tanh_glu"}, "hidden_act = 'tanh_glu'"),
         ({"attn_logit_softcapping": 30.0}, "'attn_logit_softcapping'"),
         ({"use_qk_norm": True}, "'use_qk_norm'"),
         ({"no_rope_layers": [0]}, "'no_rope_layers'"),
@@ -33,7 +33,7 @@ MISTRAL = {**LLAMA, "model_type": "mistral", "sliding_window": None}
         ({"hidden_size": None}, "lacks 'hidden_size'"),
         ({"hidden_size": 50}, "50"),
         ({"num_key_value_heads": 4}, "4 kv heads"),
-        ({"head_dim": 7}, "head_dim 7"),
+        ({"head_dim": 7}, "7 of 7 dimensions"),
         ({"num_hidden_layers": 0}, "num_hidden_layers = 0"),
         ({"vocab_size": True}, "vocab_size = True"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "'gptq'"),
@@ -47,7 +47,7 @@ def test_refusals(changes, named):
 
 @given(key=st.from_regex(r"[a-z][a-z_]{3,20}", fullmatch=True), value=st.integers(1, 9))
 def test_invented_keys_are_refused(key, value):
-    from pippin.mlx_model.families.reader import _HARMLESS
+    from pippin.mlx_model.families.common.reader import _HARMLESS
 
     known = _HARMLESS | {
         "rope_theta rms_norm_eps attention_bias mlp_bias head_dim rope_scaling rope_parameters "
@@ -68,17 +68,13 @@ def test_the_user_can_vouch_for_a_key(monkeypatch):
     assert read_family({**LLAMA, "provenance": "mine"}).config == read_family(LLAMA).config
 
 
-@pytest.mark.parametrize("window", [16, 511])
-def test_mistral_with_a_window_inside_the_context_is_refused(window):
-    with pytest.raises(InputError, match=f"sliding_window = {window}"):
-        read_family({**MISTRAL, "sliding_window": window})
-
-
-def test_mistral_window_that_never_hides_a_key_is_accepted():
-    assert read_family({**MISTRAL, "sliding_window": 512}).config == read_family(MISTRAL).config
+@pytest.mark.parametrize(("window", "wanted"), [(16, 16), (511, 511), (512, None), (None, None)])
+def test_a_mistral_window_that_hides_nothing_is_none(window, wanted):
+    config = read_family({**MISTRAL, "sliding_window": window}).config
+    assert [block.window for block in config.blocks] == [wanted]
 
 
 def test_mistral_without_the_key_has_the_window_of_transformers():
     config = {k: v for k, v in MISTRAL.items() if k != "sliding_window"}
-    with pytest.raises(InputError, match="sliding_window = 4096"):
-        read_family({**config, "max_position_embeddings": 8192})
+    read = read_family({**config, "max_position_embeddings": 8192}).config
+    assert read.blocks[0].window == 4096

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pippin.mlx_model import engine as engine_module
+from pippin.mlx_model import session as session_module
+from pippin.mlx_model.engine import MlxEngine
 from pippin.runtime import memory
 from pippin.runtime.errors import Cancelled, ContextError, InputError
 
@@ -45,7 +46,7 @@ def test_any_chunks_give_one_result(engine, expected, cuts):
 
 
 def test_prefill_reports_progress_and_stops_between_chunks(engine, monkeypatch):
-    monkeypatch.setattr(engine_module, "_CHUNK", 64)
+    monkeypatch.setattr(session_module, "_CHUNK", 64)
     seen: list[tuple[int, int]] = []
     session = engine.open()
     with pytest.raises(Cancelled):
@@ -160,7 +161,7 @@ def test_what_does_not_fit_is_refused_before_it_is_allocated(engine, monkeypatch
         session.prefill(IDS[10:])
     assert session.length == 10
     with pytest.raises(InputError, match="the weights of tiny: 1 MiB needed"):
-        engine_module.MlxEngine(engine.decoder, "tiny", "0")
+        MlxEngine(engine.decoder, "tiny", "0")
 
 
 def test_memory_is_projected_before_it_is_allocated(engine):

@@ -88,9 +88,10 @@ BASE = {
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ({"rope_scaling": {"type": "su", "factor": 2.0}}, "'su'"),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "'yarn'"),
-        ({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "'dynamic'"),
+        ({"rope_scaling": {"type": "spiral", "factor": 2.0}}, "'spiral'"),
+        ({"rope_scaling": {"type": "su", "factor": 2.0}}, "'short_factor'"),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0, "warmth": 3}}, "'warmth'"),
+        ({"rope_parameters": {"rope_type": "dynamic"}}, "'factor'"),
         ({"rope_scaling": {"rope_type": "linear", "type": "llama3", "factor": 2.0}}, "'linear'"),
         ({"rope_scaling": {"rope_type": "linear"}}, "'factor'"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 0.5}}, "0.5"),

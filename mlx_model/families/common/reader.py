@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from ...runtime.errors import InputError
+from ....runtime.errors import InputError
 
 # Keys that say nothing about a forward pass: training, tooling, token ids that the tokenizer reads.
 _HARMLESS = frozenset(

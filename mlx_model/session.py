@@ -1,0 +1,163 @@
+"""A session on MLX: one sequence, its tokens and its KV caches."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import mlx.core as mx
+
+from ..runtime.engine import Choose, Engine, Progress, check_room, check_tokens
+from ..runtime.errors import Cancelled
+from ..runtime.memory import check_memory
+from .caches.full import KVCache
+from .decoder import Decoder
+from .mlx_ops import MlxOps
+
+_CHUNK = 512  # tokens of one prefill call
+
+
+class MlxSession:
+    """Fulfils `runtime.engine.Session`.
+
+    Two things cannot be had from the caches alone: a rollback past what windowed layers still
+    hold, and a length from which the model rotates keys otherwise (longrope). Both are answered
+    by computing the sequence's tokens anew, so a session says what one prefill would say.
+    """
+
+    def __init__(self, engine: Engine, decoder: Decoder, caches: list[KVCache]):
+        self._engine, self._decoder = engine, decoder
+        self._tokens: list[int] = []  # those in the caches, but for one that decode has not read
+        self._switch = decoder.config.rope_switch
+        self._switched = False  # the cached keys are rotated for more than `_switch` tokens
+        self.caches = caches  # one a layer
+
+    @property
+    def length(self) -> int:
+        return self.caches[0].length
+
+    def prefill(
+        self,
+        tokens: Sequence[int],
+        *,
+        progress: Progress | None = None,
+        should_stop: Callable[[], bool] | None = None,
+    ) -> mx.array:
+        self._check(tokens)
+        total = self.length + len(tokens)
+        added = self._engine.memory_needed(total) - self._engine.memory_needed(self.length)
+        check_memory(added, f"a KV cache of {total} tokens")
+        self._rotate_for(total)
+        for start in range(0, len(tokens), _CHUNK):
+            if should_stop is not None and should_stop():
+                raise Cancelled("prefill was stopped")
+            logits = self._append(tokens[start : start + _CHUNK], last=1, total=total)
+            mx.eval(logits, [cache.state for cache in self.caches])
+            if progress is not None:
+                progress(min(start + _CHUNK, len(tokens)), len(tokens))
+        return logits[-1]
+
+    def step(self, token: int) -> mx.array:
+        self._check([token])
+        return self._forward([token], last=1)[-1]
+
+    def verify(self, tokens: Sequence[int]) -> mx.array:
+        self._check(tokens)
+        return self._forward(tokens, last=0)
+
+    def decode(self, logits: mx.array, choose: Choose) -> Iterator[int]:
+        token = choose(logits, 0)
+        mx.async_eval(token)
+        index = known = 0  # `known` tokens of this call are in the caller's cache
+        start = self.length
+        try:
+            while True:
+                following = None
+                if self.length < self._engine.info.context:
+                    # The next step is under way before this token is read: the device never waits.
+                    index += 1
+                    following = choose(self._forward(token.reshape(1), last=1)[-1], index)
+                    mx.async_eval(following)
+                self._tokens.append(token.item())
+                yield self._tokens[-1]
+                check_room(start + known, 1, self._engine.info.context)
+                known += 1
+                token = following
+        finally:
+            self.rollback(start + known)
+
+    def rollback(self, length: int) -> None:
+        if 0 < length < max(cache.earliest for cache in self.caches):
+            self._compute_anew(length, self._switched)
+            return
+        for cache in self.caches:
+            cache.rollback(length)
+        del self._tokens[length:]
+
+    def fork(self) -> "MlxSession":
+        other = MlxSession(self._engine, self._decoder, [cache.fork() for cache in self.caches])
+        other._tokens, other._switched = list(self._tokens), self._switched
+        return other
+
+    def save(self, path: Path, tokens: Sequence[int]) -> None:
+        arrays = {}
+        for index, cache in enumerate(self.caches):
+            arrays |= {f"{index}.{name}": array for name, array in cache.saved().items()}
+        metadata = {
+            "tokens": json.dumps(list(tokens)),
+            "fingerprint": self._engine.info.fingerprint,
+        }
+        partial = path.with_name(f".{path.name}.{os.getpid()}.safetensors")
+        try:
+            mx.save_safetensors(str(partial), arrays, metadata)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def load(self, arrays: dict[str, mx.array], tokens: Sequence[int]) -> None:
+        """Fill this empty session with what one of the same engine has saved."""
+        for index, cache in enumerate(self.caches):
+            mark = f"{index}."
+            cache.load({n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)})
+        self._tokens = list(tokens)
+        self._switched = self._is_switched(len(tokens))
+
+    def _forward(self, tokens: Sequence[int] | mx.array, last: int) -> mx.array:
+        total = self.length + len(tokens)
+        self._rotate_for(total)
+        return self._append(tokens, last, total)
+
+    def _append(self, tokens: Sequence[int] | mx.array, last: int, total: int) -> mx.array:
+        """Append `tokens`; logits [rows, V] of the `last` rows (0: all), unevaluated.
+
+        `total`: the tokens of the sequence that they belong to.
+        """
+        ids = mx.array(tokens, dtype=mx.int32)[None]  # [1, L]
+        if not isinstance(tokens, mx.array):
+            self._tokens.extend(tokens)
+        return self._decoder(MlxOps(last, total), ids, self.caches)[0]
+
+    def _is_switched(self, length: int) -> bool:
+        return self._switch is not None and length > self._switch
+
+    def _rotate_for(self, total: int) -> None:
+        """Make the cached keys those of a sequence of `total` tokens."""
+        wanted = self._is_switched(total)
+        if wanted != self._switched and self.length:
+            self._compute_anew(self.length, wanted)
+        self._switched = wanted
+
+    def _compute_anew(self, length: int, switched: bool) -> None:
+        """Refill the caches with the first `length` tokens, rotated as `switched` says."""
+        tokens, self._tokens = self._tokens[:length], []
+        for cache in self.caches:
+            cache.rollback(0)
+        total = self._switch + 1 if switched else length
+        for start in range(0, length, _CHUNK):
+            self._append(tokens[start : start + _CHUNK], last=1, total=total)
+            mx.eval([cache.state for cache in self.caches])
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        info = self._engine.info
+        check_tokens(tokens, info.vocab_size)
+        check_room(self.length, len(tokens), info.context)
