@@ -176,10 +176,15 @@ def _split_heads(x: np.ndarray, heads: int) -> np.ndarray:
 def _rotate(x: np.ndarray, rope: RopeConfig, offset: int) -> np.ndarray:
     """Turn the pairs of x [B, heads, L, D] by their positions' angles."""
     cos, sin = (table[offset:] for table in rope_tables(rope, offset + x.shape[2]))  # [L, dims/2]
-    half, turned = rope.dims // 2, x.copy()
-    pairs = (slice(0, rope.dims, 2), slice(1, rope.dims, 2))
-    if not rope.interleaved:
-        pairs = (slice(0, half), slice(half, rope.dims))
+    return turn(x, cos, sin, rope.interleaved)
+
+
+def turn(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: bool) -> np.ndarray:
+    """Turn the pairs of x's leading dimensions; x [..., L, D], cos and sin [..., L, dims/2]."""
+    half, turned = cos.shape[-1], x.copy()
+    pairs = (slice(0, half), slice(half, 2 * half))
+    if interleaved:
+        pairs = (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
     first, second = (x[..., part] for part in pairs)
     turned[..., pairs[0]] = first * cos - second * sin
     turned[..., pairs[1]] = second * cos + first * sin
