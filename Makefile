@@ -1,11 +1,12 @@
-# make demo   one command from nothing to a reply on both backends
-# make test   the whole test suite
+# make demo    one command from nothing to a reply on both backends
+# make test    the whole test suite
+# make models  measures every family and variant again, for docs/models.md
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile -rs
 
-.PHONY: demo test test-fast lint clean
+.PHONY: demo test test-fast models lint clean
 
 $(VENV)/.product: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -29,6 +30,9 @@ test: $(VENV)/.test
 
 test-fast: $(VENV)/.test
 	$(PYTEST) -m "not slow"
+
+models: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m support.models_document --write
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

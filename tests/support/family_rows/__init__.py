@@ -1,0 +1,1 @@
+"""Which checkpoints the families are tested on: one file a group of families, each with ROWS."""

@@ -1,0 +1,5 @@
+"""Models from before Llama: learned positions, ALiBi, parallel blocks."""
+
+from .row import Row
+
+ROWS: tuple[Row, ...] = ()

@@ -1,0 +1,5 @@
+"""Command-R, Granite."""
+
+from .row import Row
+
+ROWS: tuple[Row, ...] = ()

@@ -1,0 +1,5 @@
+"""Gemma 1, 2 and 3."""
+
+from .row import Row
+
+ROWS: tuple[Row, ...] = ()

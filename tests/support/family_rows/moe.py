@@ -1,0 +1,5 @@
+"""Mixtures of experts."""
+
+from .row import Row
+
+ROWS: tuple[Row, ...] = ()
