@@ -17,3 +17,6 @@ ACTIVATIONS = {
 
 GELU_TANH, GELU_CUBE = 0.7978845608028654, 0.044715  # sqrt(2/π) and the cubic term's factor
 GELU_QUICK = 1.702
+
+# GPT-OSS gates by a function of both halves: quick_gelu(min(gate, 7)) · (clip(up, ±7) + 1).
+CLAMPED_GATE, GATE_LIMIT = "clamped_gate", 7.0

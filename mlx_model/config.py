@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..kernels.spec import AttentionSpec
-from .positions import Position
+from .positions import Position, RopeConfig
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class BlockConfig:
     position: Position  # how q and k get to know their places
     window: int | None = None  # W, keys, the current one included; None: all
     experts: Experts | None = None  # None: a dense MLP
+    scale: float = 1.0  # multiplies q·k beside ModelConfig.scale
 
 
 @dataclass(frozen=True)
@@ -101,17 +102,32 @@ class ModelConfig:
 
     def attention(self, layer: int) -> AttentionSpec:
         """What attention computes in that layer."""
+        block = self.blocks[layer]
         return AttentionSpec(
             heads=self.heads,
             kv_heads=self.kv_heads,
             head_dim=self.head_dim,
-            scale=self.head_dim**-0.5 if self.scale is None else self.scale,
-            window=self.blocks[layer].window,
+            scale=(self.head_dim**-0.5 if self.scale is None else self.scale) * block.scale,
+            window=block.window,
             softcap=self.softcap,
         )
 
     @property
     def rope_switch(self) -> int | None:
-        """The length in tokens beyond which the model rotates otherwise (longrope); None: never."""
-        switches = (getattr(block.position, "switch", None) for block in self.blocks)
-        return next((switch for switch in switches if switch is not None), None)
+        """The length in tokens beyond which the model rotates otherwise; None: never."""
+        return self._switching.switch if self._switching else None
+
+    @property
+    def rope_grows(self) -> bool:
+        """Whether each length beyond that has a rotation of its own (dynamic NTK)."""
+        return self._switching is not None and self._switching.scaling == "dynamic"
+
+    def rotated_as(self, length: int) -> int:
+        """As `RopeConfig.rotated_as`; 0 where no layer turns by length."""
+        return self._switching.rotated_as(length) if self._switching else 0
+
+    @property
+    def _switching(self) -> RopeConfig | None:
+        """The rotation that depends on length; layers have no two of them."""
+        positions = (block.position for block in self.blocks)
+        return next((p for p in positions if isinstance(p, RopeConfig) and p.switch), None)

@@ -39,10 +39,10 @@ class Attention(nn.Module):
     def __call__(self, ops: Ops, x: Value, cache: Cache) -> Value:
         # q [B, L, H·D]; k, v [B, L, K·D]
         q, k, v = ops.project((self.q_proj, self.k_proj, self.v_proj), x)
-        if (limit := self._config.clip_qkv) is not None:
-            q, k, v = (ops.clip(part, limit) for part in (q, k, v))
         if self._config.head_norm:
             q, k = self._normalise(ops, q, k)
+        if (limit := self._config.clip_qkv) is not None:
+            q, k, v = (ops.clip(part, limit) for part in (q, k, v))
         sinks = self.sinks if self._config.sinks else None
         mixed = ops.attention(q, k, v, self._spec, self._position, cache, sinks)  # [B, L, H·D]
         return ops.linear(self.o_proj, mixed)  # [B, L, E]

@@ -3,14 +3,22 @@
 Routing (arXiv:1701.06538, arXiv:2401.04088): scores = softmax or sigmoid of the router's logits
 [.., X]; the `per_token` best are chosen, by score plus a correction where there is one
 (arXiv:2408.15664), within the best groups where there are groups (arXiv:2412.19437); their scores,
-without the correction, weigh the outputs.
+without the correction, weigh the outputs. Among equals the lower index is chosen.
+
+A softmax over the chosen logits alone is a renormalised softmax over all.
 """
+
+from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from .config import Experts, ModelConfig
 from .ops import Ops, Value
+
+# Added to the sum that chosen scores are divided by, as in DeepSeek-V3's code: sigmoids may all
+# be 0.
+LEAST_SUM = 1e-20
 
 
 class ExpertLinear(nn.Module):
@@ -22,6 +30,48 @@ class ExpertLinear(nn.Module):
         if bias:
             self.bias = mx.zeros((count, outputs))
 
+    def __call__(self, x: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        """x [.., 1, in] through the layers `experts` [..] → [.., 1, out].
+
+        `ordered`: the experts ascend, which may be faster.
+        """
+        weight = self.weight.swapaxes(-1, -2)
+        y = mx.gather_mm(x, weight, rhs_indices=experts, sorted_indices=ordered)
+        return y + self.bias[experts][..., None, :] if "bias" in self else y
+
+    def to_quantized(self, **layout: Any) -> "QuantizedExpertLinear":
+        """A quantized approximation; `layout` as in `mlx.core.quantize`."""
+        return QuantizedExpertLinear(self, **layout)
+
+
+class QuantizedExpertLinear(nn.Module):
+    """An `ExpertLinear` whose weight is quantized along its inputs, in any of MLX's modes."""
+
+    def __init__(self, layer: ExpertLinear, group_size: int, bits: int, mode: str = "affine"):
+        super().__init__()
+        self.group_size, self.bits, self.mode = group_size, bits, mode
+        self.weight, self.scales, *biases = mx.quantize(layer.weight, group_size, bits, mode)
+        if biases:
+            (self.biases,) = biases
+        if "bias" in layer:
+            self.bias = layer.bias
+        self.freeze()
+
+    def __call__(self, x: mx.array, experts: mx.array, ordered: bool) -> mx.array:
+        """As `ExpertLinear` does."""
+        y = mx.gather_qmm(
+            x,
+            self.weight,
+            self.scales,
+            self.get("biases"),
+            rhs_indices=experts,
+            group_size=self.group_size,
+            bits=self.bits,
+            mode=self.mode,
+            sorted_indices=ordered,
+        )
+        return y + self.bias[experts][..., None, :] if "bias" in self else y
+
 
 class StackedExperts(nn.Module):
     """The experts' gated MLPs, stacked."""
@@ -32,6 +82,7 @@ class StackedExperts(nn.Module):
         self.gate_proj = ExpertLinear(spec.count, hidden, width, spec.bias)
         self.up_proj = ExpertLinear(spec.count, hidden, width, spec.bias)
         self.down_proj = ExpertLinear(spec.count, width, hidden, spec.bias)
+        self.activation = config.activation
 
 
 class SparseMLP(nn.Module):

@@ -19,8 +19,9 @@ class RopeConfig:
     dims: int  # leading dimensions of a head that turn; the whole head_dim as a rule
     interleaved: bool = False  # pairs are (x_2i, x_2i+1), otherwise (x_i, x_{i+dims/2})
     magnitude: float = 1.0  # multiplies the turned dimensions
-    scaling: str = "default"  # "default", "linear", "llama3", "yarn" or "custom"
-    factor: float = 1.0  # linear, llama3, yarn: how far the context is stretched
+    # "default", "linear", "llama3", "yarn", "custom", or "dynamic" before `at` a length
+    scaling: str = "default"
+    factor: float = 1.0  # linear, llama3, yarn, dynamic: how far the context is stretched
     low_freq_factor: float = 1.0  # llama3: wavelengths above original_context / this are stretched
     high_freq_factor: float = 4.0  # llama3: wavelengths below original_context / this are kept
     original_context: int = 8192  # llama3, yarn: the context before stretching, tokens
@@ -28,8 +29,8 @@ class RopeConfig:
     beta_slow: float = 1.0  # yarn: pairs that turn less often are stretched
     truncate: bool = True  # yarn: the two borders are rounded to whole pairs
     factors: tuple[float, ...] = ()  # custom: one divisor of the inverse frequency a pair [dims/2]
-    # Sequences of more than `switch` tokens turn by `long_factors` throughout (longrope,
-    # arXiv:2402.13753).
+    # Sequences of more than `switch` tokens turn otherwise throughout: by `long_factors` (longrope,
+    # arXiv:2402.13753), or each length by a base of its own (dynamic NTK, arXiv:2309.00071).
     switch: int | None = None
     long_factors: tuple[float, ...] = ()
 
@@ -37,8 +38,24 @@ class RopeConfig:
         """The rotation of a sequence of `length` tokens, which no longer depends on length."""
         if self.switch is None:
             return self
+        if self.scaling == "dynamic":
+            base = self.base * self.stretch(length) ** (self.dims / (self.dims - 2))
+            return replace(self, base=base, scaling="default", factor=1.0, switch=None)
         factors = self.long_factors if length > self.switch else self.factors
         return replace(self, factors=factors, switch=None, long_factors=())
+
+    def stretch(self, length: int) -> float:
+        """Dynamic NTK: 1 for sequences up to `switch`, growing linearly from there."""
+        return max(self.factor * length / self.switch - (self.factor - 1.0), 1.0)
+
+    def rotated_as(self, length: int) -> int:
+        """The shortest sequence, tokens, that turns as one of `length` does; 0 for any short one.
+
+        Cached keys hold for a longer sequence where this is the same.
+        """
+        if self.switch is None or length <= self.switch:
+            return 0
+        return length if self.scaling == "dynamic" else self.switch + 1
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ class MlxSession:
     """Fulfils `runtime.engine.Session`.
 
     Two things cannot be had from the caches alone: a rollback past what windowed layers still
-    hold, and a length from which the model rotates keys otherwise (longrope). Both are answered
-    by computing the sequence's tokens anew, so a session says what one prefill would say.
+    hold, and lengths from which the model rotates keys otherwise (longrope once, dynamic NTK with
+    every token). Both are answered by computing the sequence's tokens anew, so a session says what
+    one prefill would say.
     """
 
     def __init__(self, engine: Engine, decoder: Decoder, caches: list[KVCache]):
         self._engine, self._decoder = engine, decoder
         self._tokens: list[int] = []  # those in the caches, but for one that decode has not read
-        self._switch = decoder.config.rope_switch
-        self._switched = False  # the cached keys are rotated for more than `_switch` tokens
+        self._rotated_as = 0  # how the cached keys are rotated, see `RopeConfig.rotated_as`
         self.caches = caches  # one a layer
 
     @property
@@ -88,7 +88,7 @@ class MlxSession:
 
     def rollback(self, length: int) -> None:
         if 0 < length < max(cache.earliest for cache in self.caches):
-            self._compute_anew(length, self._switched)
+            self._compute_anew(length, self._rotated_as)
             return
         for cache in self.caches:
             cache.rollback(length)
@@ -96,10 +96,11 @@ class MlxSession:
 
     def fork(self) -> "MlxSession":
         other = MlxSession(self._engine, self._decoder, [cache.fork() for cache in self.caches])
-        other._tokens, other._switched = list(self._tokens), self._switched
+        other._tokens, other._rotated_as = list(self._tokens), self._rotated_as
         return other
 
     def save(self, path: Path, tokens: Sequence[int]) -> None:
+        self._rotate_for(self.length)  # as `load` will take it to be, whatever was rolled back
         arrays = {}
         for index, cache in enumerate(self.caches):
             arrays |= {f"{index}.{name}": array for name, array in cache.saved().items()}
@@ -120,7 +121,7 @@ class MlxSession:
             mark = f"{index}."
             cache.load({n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)})
         self._tokens = list(tokens)
-        self._switched = self._is_switched(len(tokens))
+        self._rotated_as = self._decoder.config.rotated_as(len(tokens))
 
     def _forward(self, tokens: Sequence[int] | mx.array, last: int) -> mx.array:
         total = self.length + len(tokens)
@@ -137,24 +138,20 @@ class MlxSession:
             self._tokens.extend(tokens)
         return self._decoder(MlxOps(last, total), ids, self.caches)[0]
 
-    def _is_switched(self, length: int) -> bool:
-        return self._switch is not None and length > self._switch
-
     def _rotate_for(self, total: int) -> None:
         """Make the cached keys those of a sequence of `total` tokens."""
-        wanted = self._is_switched(total)
-        if wanted != self._switched and self.length:
+        wanted = self._decoder.config.rotated_as(total)
+        if wanted != self._rotated_as and self.length:
             self._compute_anew(self.length, wanted)
-        self._switched = wanted
+        self._rotated_as = wanted
 
-    def _compute_anew(self, length: int, switched: bool) -> None:
-        """Refill the caches with the first `length` tokens, rotated as `switched` says."""
+    def _compute_anew(self, length: int, rotated_as: int) -> None:
+        """Refill the caches with the first `length` tokens, in a sequence of `rotated_as`."""
         tokens, self._tokens = self._tokens[:length], []
         for cache in self.caches:
             cache.rollback(0)
-        total = self._switch + 1 if switched else length
         for start in range(0, length, _CHUNK):
-            self._append(tokens[start : start + _CHUNK], last=1, total=total)
+            self._append(tokens[start : start + _CHUNK], last=1, total=rotated_as or length)
             mx.eval([cache.state for cache in self.caches])
 
     def _check(self, tokens: Sequence[int]) -> None:

@@ -17,7 +17,7 @@ from pippin.mlx_model.engine import MlxEngine
 from pippin.mlx_model.load import load_decoder
 from pippin.runtime.errors import InputError
 from support.families import LEAST_MARGIN, ROWS, TOLERANCE, Subject, error
-from support.tiny import Tiny, config_class, model_class
+from support.tiny import Tiny, config_class, reference_model
 
 # What transformers does with a head of its own beside a tied table is tested in test_load.py.
 LEFT_OUT = {"model_type", "architectures", "dtype", "transformers_version", "tie_word_embeddings"}
@@ -72,8 +72,7 @@ def changed_reference(subject: Subject, config: dict[str, Any], ids: list[int]) 
     kind = subject.row.kind
     try:
         read = config_class(kind).from_dict(copy.deepcopy(config))
-        read._attn_implementation = read._experts_implementation = "eager"
-        model = model_class(kind)(read).eval()
+        model = reference_model(kind, read)
         model.load_state_dict(subject.tiny.reference.state_dict())
         reference = Tiny(subject.tiny.path, model)
         reference.logits(ids)

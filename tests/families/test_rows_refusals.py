@@ -26,6 +26,7 @@ INVENTED = {
     "expert_hint": {"depth": 2},
 }
 LABELS = ("id2label", "label2id")  # names of classes, for classifiers
+IMAGES = re.compile(r"vision|multi_modal")  # in names of what the decoder leaves out unread
 WORDS = ("attn", "rope", "mlp", "norm", "use", "moe", "layer", "logit")
 
 
@@ -58,7 +59,7 @@ def dicts(value: Any) -> Iterator[dict[str, Any]]:
     if isinstance(value, dict):
         yield value
         for key, inner in value.items():
-            if key not in LABELS:
+            if key not in LABELS and not IMAGES.search(key):
                 yield from dicts(inner)
 
 
@@ -92,7 +93,8 @@ def test_any_invented_key_is_refused_by_name(subject, key, value, data):
 
 def kinds(weights: dict[str, mx.array]) -> list[str]:
     """One name of each kind: numbers of layers and experts aside, the last one."""
-    return list({re.sub(r"\d+", "N", name): name for name in sorted(weights)}.values())
+    names = [name for name in sorted(weights) if not IMAGES.search(name)]
+    return list({re.sub(r"\d+", "N", name): name for name in names}.values())
 
 
 def altered(subject, weights: dict[str, mx.array]) -> Checkpoint:

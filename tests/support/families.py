@@ -68,11 +68,13 @@ class Subject:
 
     def ids(self, length: int, seed: int = 0) -> list[int]:
         """Random tokens; those of a shorter sequence begin a longer one."""
-        vocabulary = self.tiny.reference.config.vocab_size
+        vocabulary = self.tiny.reference.config.get_text_config().vocab_size
         return np.random.default_rng(seed).integers(0, vocabulary, length).tolist()
 
     def _theirs(self, length: int) -> np.ndarray:
         """What transformers says in one call, [L, V]."""
+        if self.row.grows:
+            self.tiny.logits(self.ids(1))  # it keeps the rotation of the longest until a short one
         return self.tiny.logits(self.ids(length))
 
     def _exact(self, length: int) -> np.ndarray:
@@ -106,11 +108,12 @@ class Subject:
     def error(self, parts: list[Part], reference: Callable[[int], np.ndarray]) -> float:
         """The largest difference from `reference` (`theirs`, `exact`, `ours`), relative to the
         largest logit there."""
-        length, switch = max(end for end, _ in parts), self.row.switch
+        length, switch, grows = max(end for end, _ in parts), self.row.switch, self.row.grows
         found, wanted = [], []
         for end, rows in parts:
             # What came before the switch is what a sequence says that never reaches it.
-            whole = reference(switch if switch and end <= switch < length else length)
+            short = switch and end <= switch < length
+            whole = reference(switch if short else end if grows else length)
             found.append(np.array(rows))
             wanted.append(whole[end - len(rows) : end])
         return error(np.concatenate(found), np.concatenate(wanted))

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,23 @@ def model_class(kind: str) -> type:
     return transformers.MODEL_FOR_CAUSAL_LM_MAPPING[config_class(kind)]
 
 
+def reference_model(kind: str, config: Any) -> Any:
+    """The transformers model of `config` in eval mode, computing as its code is written out.
+
+    Two of 5.24's faults are put right: Falcon's eager attention adds ALiBi twice, and MPT's leaves
+    out `alibi_bias_max`, which its own function of the slopes takes.
+    """
+    config._attn_implementation = "sdpa" if kind == "Falcon" else "eager"
+    config._experts_implementation = "eager"
+    model = model_class(kind)(config).eval()
+    if kind == "Mpt":
+        inner, bias_max = model.transformer, config.attn_config.alibi_bias_max
+        inner.build_mpt_alibi_tensor = partial(
+            inner.build_mpt_alibi_tensor, alibi_bias_max=bias_max
+        )
+    return model
+
+
 def make_tiny(folder: Path, kind: str = "Llama", seed: int = 0, **changes: Any) -> Tiny:
     """Write a random checkpoint of the class that `kind` names to `folder`.
 
@@ -104,16 +122,14 @@ def make_tiny(folder: Path, kind: str = "Llama", seed: int = 0, **changes: Any) 
     declared = {field.name for field in fields(chosen)}
     defaults = {key: value for key, value in LLAMA.items() if key in declared}
     config = chosen(**{**defaults, **changes})
-    config._attn_implementation = "eager"
-    config._experts_implementation = "eager"
-    model = model_class(kind)(config).eval()
-    _randomize(model)
+    model = reference_model(kind, config)
+    randomize(model)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     return Tiny(folder, model)
 
 
-def _randomize(model: Any) -> None:
+def randomize(model: Any) -> None:
     """Random values for all that a checkpoint stores."""
     import torch
 

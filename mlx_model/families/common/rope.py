@@ -28,6 +28,7 @@ class RopeDefaults:
     partly: bool = False  # the family has heads that turn in part only
     interleaved: bool = False
     original_context: int | None = None  # stated beside the settings (Phi-3)
+    trained: int | None = None  # the context as it is stated, where that is not `context`
 
 
 def read_rope(reader: ConfigReader, defaults: RopeDefaults) -> RopeConfig:
@@ -56,6 +57,24 @@ def read_layer_ropes(
     return {kind: _read(nested[kind], defaults) for kind in kinds}
 
 
+def stretched_context(reader: ConfigReader, context: int) -> int:
+    """The longest sequence, tokens, of a config that states `context`.
+
+    YaRN and dynamic NTK are switched on by their settings alone, with the trained context left
+    where it stood; they reach `factor` times as far (arXiv:2309.00071).
+    """
+    for key in ("rope_scaling", "rope_parameters"):
+        settings = reader.peek(key)
+        if not isinstance(settings, dict):
+            continue
+        names, factor = (settings.get("rope_type"), settings.get("type")), settings.get("factor")
+        trained = settings.get("original_max_position_embeddings")
+        trained = context if "dynamic" in names else trained
+        if {"yarn", "dynamic"} & set(names) and isinstance(factor, int | float):
+            return max(context, int(factor * (trained if isinstance(trained, int) else 0)))
+    return context
+
+
 def _settings(reader: ConfigReader, defaults: RopeDefaults) -> tuple[dict[str, Any], RopeDefaults]:
     defaults = replace(
         defaults,
@@ -63,6 +82,8 @@ def _settings(reader: ConfigReader, defaults: RopeDefaults) -> tuple[dict[str, A
         partial=reader.take("partial_rotary_factor", float, defaults.partial),
     )
     reader.only("rope_interleaved", defaults.interleaved)
+    if isinstance(trained := reader.peek("max_position_embeddings"), int):
+        defaults = replace(defaults, trained=trained)
     scaling = reader.take("rope_scaling", dict, {})
     return _one_of(scaling, reader.take("rope_parameters", dict, {})), defaults
 
@@ -104,6 +125,8 @@ def _read(settings: dict[str, Any], defaults: RopeDefaults) -> RopeConfig:
         **_READERS[rope_type](inner, defaults),
     )
     inner.finish()
+    if rope.scaling == "dynamic" and dims < 4:
+        raise InputError(f"{_WHERE} are dynamic and {dims} dimensions turn; expected at least 4")
     for name, factors in (("factors", rope.factors), ("long factors", rope.long_factors)):
         if factors and len(factors) != dims // 2:
             raise InputError(
@@ -128,10 +151,10 @@ def _default(inner: ConfigReader, defaults: RopeDefaults) -> dict[str, Any]:
 
 
 def _dynamic(inner: ConfigReader, defaults: RopeDefaults) -> dict[str, Any]:
-    """Dynamic NTK turns as plain RoPE does up to the trained length, where our context ends."""
-    _at_least_one(inner)
-    inner.only("original_max_position_embeddings", defaults.context)
-    return {}
+    """Dynamic NTK turns as plain RoPE does up to the trained length, then slower and slower."""
+    trained = defaults.trained or defaults.context
+    inner.only("original_max_position_embeddings", trained)
+    return {"scaling": "dynamic", "factor": _at_least_one(inner), "switch": trained}
 
 
 def _linear(inner: ConfigReader, defaults: RopeDefaults) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from ...activations import ACTIVATIONS
 from ...config import BlockConfig, Experts, ModelConfig, Norm
 from ...positions import Position
 from .reader import ConfigReader
-from .rope import RopeDefaults, read_rope
+from .rope import RopeDefaults, read_rope, stretched_context
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,6 @@ _NAMES = {
     "hidden_size": "hidden_size",
     "layers": "num_hidden_layers",
     "heads": "num_attention_heads",
-    "kv_heads": "num_key_value_heads",
-    "context": "max_position_embeddings",
 }
 
 
@@ -44,17 +42,19 @@ def read_shape(
     context: int,
     kv_heads: int | None = None,
     head_dim: int | None = None,
+    context_key: str = "max_position_embeddings",
+    kv_heads_key: str = "num_key_value_heads",
     **names: str,
 ) -> Shape:
     """Read the sizes; the keywords are what an absent key means (None: as transformers derives it).
 
-    `names` gives a family's own key for a field of Shape. Raises InputError for sizes that do not
-    fit together.
+    `names` gives a family's own key for a field of Shape, the `…_key` its key for those two.
+    Raises InputError for sizes that do not fit together.
     """
     keys = {**_NAMES, **names}
     hidden = reader.positive(keys["hidden_size"])
     heads = reader.positive(keys["heads"])
-    read_kv = reader.positive(keys["kv_heads"], kv_heads or heads)
+    read_kv = reader.positive(kv_heads_key, kv_heads or heads)
     dim = reader.positive("head_dim", head_dim)
     if dim is None and hidden % heads:
         raise InputError(
@@ -69,7 +69,7 @@ def read_shape(
         heads=heads,
         kv_heads=read_kv,
         head_dim=dim or hidden // heads,
-        context=reader.positive(keys["context"], context),
+        context=stretched_context(reader, reader.positive(context_key, context)),
     )
 
 

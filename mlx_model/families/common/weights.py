@@ -33,18 +33,7 @@ def drop(weights: Weights, pattern: str) -> Weights:
 
 def split(weights: Weights, fused: str, parts: Sequence[tuple[str, int]]) -> Weights:
     """Cut layers named …`fused` into …part by rows, in order; `parts` gives name and rows."""
-    result = {}
-    for name, array in weights.items():
-        stem, _, leaf = name.rpartition(".")
-        if not _is_layer(stem, leaf, fused):
-            result[name] = array
-            continue
-        _check_rows(name, array, sum(rows for _, rows in parts))
-        start = 0
-        for part, rows in parts:
-            result[f"{stem.removesuffix(fused)}{part}.{leaf}"] = array[start : start + rows]
-            start += rows
-    return result
+    return split_groups(weights, fused, 1, parts)
 
 
 def split_groups(
@@ -106,6 +95,8 @@ def stack(weights: Weights, pattern: str, stacked: str, count: int) -> Weights:
                 f"the checkpoint has experts {sorted(arrays)} for {target}; "
                 f"its config.json calls for 0 to {count - 1}"
             )
+        if len(shapes := {tuple(array.shape) for array in arrays.values()}) > 1:
+            raise InputError(f"the checkpoint's experts for {target} differ in shape: {shapes}")
         result[target] = mx.stack([arrays[expert] for expert in range(count)])
     return result
 

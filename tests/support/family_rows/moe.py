@@ -1,5 +1,203 @@
 """Mixtures of experts."""
 
+from typing import Any
+
+from .llama_like import SIZES
 from .row import Row
 
-ROWS: tuple[Row, ...] = ()
+_LENGTHS = (1, 2, 65)  # 65: prefilled tokens are sorted by expert
+_NO_SINKS = {"standard": "attention has sinks, which ONNX's Attention has not"}
+_QWEN: dict[str, Any] = {
+    **SIZES,
+    "moe_intermediate_size": 32,
+    "num_experts": 8,
+    "num_experts_per_tok": 3,
+}
+_GLM: dict[str, Any] = {
+    **SIZES,
+    "num_hidden_layers": 3,
+    "head_dim": 16,
+    "moe_intermediate_size": 32,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+}
+_GRANITE: dict[str, Any] = {
+    **SIZES,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "attention_multiplier": 0.2,
+    "embedding_multiplier": 3.0,
+    "residual_multiplier": 0.4,
+    "logits_scaling": 2.0,
+}
+_OSS: dict[str, Any] = {
+    **SIZES,
+    "head_dim": 16,
+    "intermediate_size": 64,
+    "num_local_experts": 6,
+    "num_experts_per_tok": 2,
+    "sliding_window": 16,
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 150000.0,
+        "factor": 4.0,
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "truncate": False,
+        "original_max_position_embeddings": 64,
+    },
+}
+
+ROWS: tuple[Row, ...] = (
+    Row(
+        "mixtral",
+        "mixtral",
+        "Mixtral",
+        {**SIZES, "num_local_experts": 4, "num_experts_per_tok": 2},
+        _LENGTHS,
+        "the best 2 of 4 experts; softmax, renormalised",
+    ),
+    Row(
+        "mixtral-window",
+        "mixtral",
+        "Mixtral",
+        {**SIZES, "num_local_experts": 8, "num_experts_per_tok": 1, "sliding_window": 16},
+        (15, 16, 17, 32),
+        "1 expert a token; a window of 16 tokens",
+    ),
+    Row(
+        "qwen2-moe",
+        "qwen2_moe",
+        "Qwen2Moe",
+        {**_QWEN, "shared_expert_intermediate_size": 48},
+        _LENGTHS,
+        "softmax, not renormalised; a shared expert with a sigmoid gate; q, k and v biases",
+    ),
+    Row(
+        "qwen2-moe-mixed",
+        "qwen2_moe",
+        "Qwen2Moe",
+        {
+            **_QWEN,
+            "num_hidden_layers": 4,
+            "shared_expert_intermediate_size": 48,
+            "norm_topk_prob": True,
+            "decoder_sparse_step": 2,
+            "qkv_bias": False,
+            "use_sliding_window": True,
+            "sliding_window": 16,
+            "max_window_layers": 3,
+        },
+        (15, 16, 17, 32),
+        "experts and windows in every other layer; renormalised",
+    ),
+    Row(
+        "qwen3-moe",
+        "qwen3_moe",
+        "Qwen3Moe",
+        {**_QWEN, "head_dim": 16, "norm_topk_prob": True},
+        _LENGTHS,
+        "q/k-norm; softmax, renormalised",
+    ),
+    Row(
+        "qwen3-moe-mixed",
+        "qwen3_moe",
+        "Qwen3Moe",
+        {
+            **_QWEN,
+            "num_hidden_layers": 3,
+            "head_dim": 32,
+            "num_experts_per_tok": 1,
+            "attention_bias": True,
+            "mlp_only_layers": [1],
+            "tie_word_embeddings": True,
+        },
+        _LENGTHS,
+        "1 expert a token, not renormalised; a dense layer; biases; tied",
+    ),
+    Row(
+        "olmoe",
+        "olmoe",
+        "Olmoe",
+        {**SIZES, "intermediate_size": 32, "num_experts": 8, "num_experts_per_tok": 3},
+        _LENGTHS,
+        "softmax, not renormalised; norms over all of q and of k",
+    ),
+    Row(
+        "olmoe-clip",
+        "olmoe",
+        "Olmoe",
+        {
+            **SIZES,
+            "intermediate_size": 32,
+            "num_experts": 8,
+            "num_experts_per_tok": 3,
+            "clip_qkv": 0.8,
+            "norm_topk_prob": True,
+            "attention_bias": True,
+        },
+        _LENGTHS,
+        "q, k and v clipped; renormalised; biases",
+        seed=6,
+    ),
+    Row(
+        "granitemoe",
+        "granitemoe",
+        "GraniteMoe",
+        _GRANITE,
+        _LENGTHS,
+        "softmax over the chosen; multipliers",
+    ),
+    Row(
+        "granitemoeshared",
+        "granitemoeshared",
+        "GraniteMoeShared",
+        {**_GRANITE, "shared_intermediate_size": 48, "tie_word_embeddings": True},
+        _LENGTHS,
+        "the same beside a shared MLP; tied",
+    ),
+    Row(
+        "glm4-moe",
+        "glm4_moe",
+        "Glm4Moe",
+        {**_GLM, "routed_scaling_factor": 1.5},
+        _LENGTHS,
+        "sigmoid with a correction bias, renormalised, scaled; shared expert; half of a head turns",
+    ),
+    Row(
+        "glm4-moe-groups",
+        "glm4_moe",
+        "Glm4Moe",
+        {
+            **_GLM,
+            "n_routed_experts": 12,
+            "n_group": 4,
+            "topk_group": 2,
+            "n_shared_experts": 2,
+            "norm_topk_prob": False,
+            "first_k_dense_replace": 2,
+            "use_qk_norm": True,
+            "attention_bias": True,
+        },
+        _LENGTHS,
+        "the best 2 of 4 groups of experts, not renormalised; 2 dense layers; q/k-norm",
+    ),
+    Row(
+        "gpt-oss",
+        "gpt_oss",
+        "GptOss",
+        _OSS,
+        (15, 16, 17, 32, 63, 64, 65),
+        "sinks; a window in every other layer; YaRN; clamped gates; biases throughout",
+        refusals=_NO_SINKS,
+    ),
+    Row(
+        "gpt-oss-no-attention-bias",
+        "gpt_oss",
+        "GptOss",
+        {**_OSS, "attention_bias": False, "layer_types": ["full_attention", "sliding_attention"]},
+        (15, 16, 17, 32),
+        "other layer types; no biases in attention",
+        refusals=_NO_SINKS,
+    ),
+)

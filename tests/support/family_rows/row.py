@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 DIALECTS = ("gqa", "standard")
-NO_GQA_HEADS = "the dialect gqa takes multiples of 16 only"  # refuses heads of other sizes
+NO_GQA_HEADS = "the dialect gqa takes multiples of 8 only"  # refuses heads of other sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +21,7 @@ class Row:
     # Words of the refusal by each dialect that cannot express the model; the others must work.
     refusals: Mapping[str, str] = field(default_factory=dict)
     switch: int | None = None  # tokens; longer sequences are rotated otherwise (longrope)
+    grows: bool = False  # and each length of them in a way of its own (dynamic NTK)
     seed: int = 0  # of the weights; another where the choice among experts is too narrow
 
     @property
