@@ -1,7 +1,6 @@
 """From a checkpoint to a decoder with its weights in place."""
 
 from dataclasses import replace
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -13,7 +12,9 @@ from .config import ModelConfig
 from .decoder import Decoder
 from .families import read_family
 from .families.common.weights import drop
+from .quantized_layers import quantize_like, settle_tables
 
+DERIVED = r".*rotary_emb\.inv_freq"  # tensors that follow from the config
 _TIED_HEAD = "lm_head."
 _TABLE = "model.embed_tokens."
 _NAMES_SHOWN = 3
@@ -25,18 +26,33 @@ def load_decoder(checkpoint: Checkpoint, dtype: mx.Dtype | None = None) -> Decod
     `dtype` is what floating-point parameters are cast to; None keeps the checkpoint's.
     Raises InputError for missing, extra or wrongly shaped weights, and as `read_family` does.
     """
+    decoder, weights = match_weights(checkpoint)
+    fill(decoder, weights, dtype)
+    return decoder
+
+
+def fill(model: nn.Module, weights: dict[str, mx.array], dtype: mx.Dtype | None) -> None:
+    """Give `model` weights that fit it, floating-point ones cast to `dtype` if there is one."""
+    if dtype is not None:
+        weights = {n: w.astype(dtype) if _is_float(w) else w for n, w in weights.items()}
+    model.load_weights(list(weights.items()))
+    settle_tables(model)
+    model.eval()
+
+
+def match_weights(checkpoint: Checkpoint) -> tuple[Decoder, dict[str, mx.array]]:
+    """The decoder without weights, and the weights that fit it, under its names.
+
+    Its layers are quantized as the checkpoint's are. Raises InputError as `load_decoder` does.
+    """
     family = read_family(checkpoint.config)
-    weights = drop(checkpoint.load_weights(), r".*rotary_emb\.inv_freq")
+    weights = drop(checkpoint.load_weights(), DERIVED)
     weights = family.convert(weights, family.config)
     config = _settle_head(family.config, weights)
     decoder = Decoder(config)
-    _quantize_like(decoder, weights, checkpoint.config.get("quantization") or {})
-    _check(decoder, weights)
-    if dtype is not None:
-        weights = {n: w.astype(dtype) if _is_float(w) else w for n, w in weights.items()}
-    decoder.load_weights(list(weights.items()))
-    decoder.eval()
-    return decoder
+    quantize_like(decoder, weights, checkpoint.config.get("quantization") or {})
+    check_weights(decoder, weights)
+    return decoder, weights
 
 
 def _settle_head(config: ModelConfig, weights: dict[str, mx.array]) -> ModelConfig:
@@ -57,36 +73,9 @@ def _equal(a: mx.array, b: mx.array | None) -> bool:
     return b is not None and a.shape == b.shape and bool(mx.array_equal(a, b))
 
 
-def _quantize_like(
-    decoder: Decoder, weights: dict[str, mx.array], settings: dict[str, Any]
-) -> None:
-    """Make each layer whose scales are stored a quantized one, bits and group by its shapes."""
-    mode = settings.get("mode", "affine")
-    if mode != "affine":
-        raise InputError(
-            f"config.json has quantization mode {mode!r}; Pippin reads MLX's 'affine' only"
-        )
-
-    def bits_and_group(path: str, module: nn.Module) -> dict[str, int] | bool:
-        scales = weights.get(f"{path}.scales")
-        if scales is None or not hasattr(module, "to_quantized"):
-            return False
-        packed, width = weights[f"{path}.weight"], module.weight.shape[-1]
-        group_size = width // max(scales.shape[-1], 1)
-        bits = 32 * packed.shape[-1] // width
-        if bits not in (2, 3, 4, 5, 6, 8) or group_size not in (32, 64, 128):
-            raise InputError(
-                f"the checkpoint's {path} looks like {bits}-bit weights in groups of {group_size}; "
-                "MLX has 2, 3, 4, 5, 6 or 8 bits in groups of 32, 64 or 128"
-            )
-        return {"bits": bits, "group_size": group_size}
-
-    nn.quantize(decoder, class_predicate=bits_and_group)
-
-
-def _check(decoder: Decoder, weights: dict[str, mx.array]) -> None:
-    """Raise InputError unless the names and shapes are exactly the decoder's."""
-    wanted = dict(tree_flatten(decoder.parameters()))
+def check_weights(model: nn.Module, weights: dict[str, mx.array]) -> None:
+    """Raise InputError unless the names and shapes are exactly the model's."""
+    wanted = dict(tree_flatten(model.parameters()))
     missing = sorted(wanted.keys() - weights.keys())
     extra = sorted(weights.keys() - wanted.keys())
     if missing:
