@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.errors import InputError
-from . import gguf_llama, safetensors
+from . import gguf_model, safetensors
 from .files import read_json, read_text
 from .gguf import read_gguf
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
     from ...runtime.tokenizer import Tokenizer
+    from ..adapters.adapter import Adapter
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Checkpoint:
     tokenizer_json: str  # the text of tokenizer.json; "" when there is none
     tokenizer_config: dict[str, Any]  # "chat_template" in it, wherever it was kept
     fingerprint: str  # 16 hex digits; others when weights or config change
+    adapter: "Adapter | None" = None  # fused into the weights; see `adapters.with_adapter`
 
     def load_weights(self) -> dict[str, "mx.array"]:
         """All weights under Hugging Face names.
@@ -36,8 +38,14 @@ class Checkpoint:
         From safetensors, the bytes are read when an array is first evaluated.
         """
         if self.path.is_dir():
-            return safetensors.load(safetensors.find_weights(self.path))
-        return gguf_llama.load_weights(read_gguf(self.path))
+            weights = safetensors.load(safetensors.find_weights(self.path))
+        else:
+            weights = gguf_model.load_weights(read_gguf(self.path))
+        if self.adapter is None:
+            return weights
+        from ..adapters.fuse import apply_adapter
+
+        return apply_adapter(weights, self.adapter)
 
     def tokenizer(self) -> "Tokenizer":
         """The checkpoint's tokenizer. Raises InputError when it has none that can be used."""
@@ -65,14 +73,14 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 def _open_gguf(path: Path) -> Checkpoint:
     file = read_gguf(path)
-    config = gguf_llama.read_config(file)
+    config = gguf_model.read_config(file)
     from .gguf_tokenizer import convert_gguf_tokenizer  # loads `tokenizers`
 
     tokenizer_json, tokenizer_config = convert_gguf_tokenizer(dict(file.metadata))
     return Checkpoint(
         path=path,
         config=config,
-        generation_config=gguf_llama.read_generation_config(file),
+        generation_config=gguf_model.read_generation_config(file),
         tokenizer_json=tokenizer_json,
         tokenizer_config=tokenizer_config,
         fingerprint=_fingerprint(config, [path]),

@@ -2,7 +2,8 @@
 
 A GGUF names the pre-tokenizer and does not describe it. Each row states what the tokenizer.json of
 the model that the name stands for says, in tokenizer.json's own terms. Only names are listed whose
-ids have been checked, or that stand for the same pre-tokenizer as one that has been.
+ids have been checked, or that stand for the same pre-tokenizer as one that has been (`glm4` and
+`stablelm2`: by the patterns in those models' own tokenizer code).
 """
 
 from dataclasses import dataclass
@@ -106,6 +107,7 @@ _LLAMA3_WHOLE = PreTokenizer((split(_LLAMA3), _BYTES), ignore_merges=True, add_b
 _LLAMA3_MERGED = PreTokenizer((split(_LLAMA3), _BYTES))
 _PLAIN_GPT2 = PreTokenizer((_GPT2,))
 _GPT_NEOX = PreTokenizer((_GPT2,), nfc=True)
+_QWEN2_COMPOSED = PreTokenizer((split(_QWEN2), _BYTES), nfc=True)
 _SINGLE_DIGITS = PreTokenizer((_digits(each=True), _GPT2))
 
 _PRE_TOKENIZERS = {
@@ -142,6 +144,7 @@ _PRE_TOKENIZERS = {
         )
     ),
     "falcon3": _LLAMA3_WHOLE,
+    "glm4": _LLAMA3_MERGED,
     "gpt-2": _PLAIN_GPT2,
     "gpt-4o": PreTokenizer((split(_GPT4O), _BYTES)),
     "lfm2": _LLAMA3_WHOLE,
@@ -153,11 +156,12 @@ _PRE_TOKENIZERS = {
     "olmo": _GPT_NEOX,
     "phi-2": _PLAIN_GPT2,
     "pixtral": _LLAMA3_WHOLE,
-    "qwen2": PreTokenizer((split(_QWEN2), _BYTES), nfc=True),
+    "qwen2": _QWEN2_COMPOSED,
     "qwen35": PreTokenizer((split(_QWEN35), _BYTES)),
     "refact": _SINGLE_DIGITS,
     "smaug-bpe": _LLAMA3_MERGED,
     "smollm": _SINGLE_DIGITS,
+    "stablelm2": _QWEN2_COMPOSED,
     "starcoder": _SINGLE_DIGITS,
     "tekken": PreTokenizer((split(_TEKKEN), _BYTES), ignore_merges=True, add_bos=True),
 }

@@ -1,9 +1,9 @@
 """GGUF tensors as MLX arrays.
 
 Q4_0, Q4_1 and Q8_0 hold one scale for 32 elements, which is MLX's affine quantization with group
-size 32: w = scale·q + bias. They are repacked, never dequantized. F32, F16 and BF16 are taken as
-they are. Every other type is dequantized to float32 by the `gguf` library: exact, at the price of
-4 bytes a weight.
+size 32: w = scale·q + bias. MXFP4 is MLX's mode mxfp4 (OCP MX v1.0). They are repacked, never
+dequantized. F32, F16 and BF16 are taken as they are. Every other type is dequantized to float32
+by the `gguf` library: exact, at the price of 4 bytes a weight.
 
 Block layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
@@ -19,24 +19,31 @@ if TYPE_CHECKING:
     import mlx.core as mx
 
 _DIRECT = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
-_SCALE_BYTES = {"Q4_0": 2, "Q4_1": 4, "Q8_0": 2}  # in front of a block's 32 elements
+_SCALE_BYTES = {"Q4_0": 2, "Q4_1": 4, "Q8_0": 2, "MXFP4": 1}  # in front of a block's 32 elements
 
 
 def load_tensor(
-    file: GGUFFile, tensor: GGUFTensor, row_order: np.ndarray | None = None
+    file: GGUFFile,
+    tensor: GGUFTensor,
+    row_order: np.ndarray | None = None,
+    *,
+    packed: bool = True,
 ) -> dict[str, "mx.array"]:
-    """One tensor, its rows (or a vector's elements) taken in `row_order`; None: as they are.
+    """One tensor, what its first axis counts taken in `row_order`; None: as it is.
 
-    Returns {"weight": …}, with "scales" and "biases" [rows, columns / 32] beside it when it is in
-    MLX's affine layout; these keep the file's float16 unless it cannot hold them. Raises
-    InputError for a type that the `gguf` library cannot dequantize.
+    Returns {"weight": …}, with "scales" and "biases" […, columns / 32] beside it when it is in
+    MLX's affine layout, or "scales" alone in the mode mxfp4; those of the former keep the file's
+    float16 unless it cannot hold them. `packed`: otherwise floating point whatever the file has.
+    Raises InputError for a type that the `gguf` library cannot dequantize.
     """
     import mlx.core as mx
 
     raw = file.raw(tensor)
-    if tensor.type in _SCALE_BYTES and len(tensor.shape) == 2:
-        raw = raw if row_order is None else raw[row_order]
-        return {name: mx.array(values) for name, values in affine(raw, tensor.type).items()}
+    if packed and tensor.type in _SCALE_BYTES and len(tensor.shape) > 1:
+        layers = repack(raw, tensor.type)
+        shaped = {n: values.reshape(*tensor.shape[:-1], -1) for n, values in layers.items()}
+        order = slice(None) if row_order is None else row_order
+        return {name: mx.array(values[order]) for name, values in shaped.items()}
     if tensor.type in _DIRECT:
         values = raw.view(_DIRECT[tensor.type]).reshape(tensor.shape)
     else:
@@ -45,13 +52,16 @@ def load_tensor(
     return {"weight": weight.view(mx.bfloat16) if tensor.type == "BF16" else weight}
 
 
-def affine(raw: np.ndarray, type_: str) -> dict[str, np.ndarray]:
-    """Blocks of Q4_0, Q4_1 or Q8_0, uint8 [rows, row_bytes], in MLX's affine layout."""
+def repack(raw: np.ndarray, type_: str) -> dict[str, np.ndarray]:
+    """Blocks of Q4_0, Q4_1, Q8_0 or MXFP4, uint8 [rows, row_bytes], in MLX's layouts."""
     rows = len(raw)
     skip = _SCALE_BYTES[type_]
     blocks = raw.reshape(rows, -1, skip + (32 if type_ == "Q8_0" else 16))
-    head = np.ascontiguousarray(blocks[..., :skip]).view(np.float16)
     body = np.ascontiguousarray(blocks[..., skip:])
+    if type_ == "MXFP4":
+        codes = _interleave(body).reshape(rows, -1).view(np.uint32)
+        return {"weight": codes, "scales": np.ascontiguousarray(blocks[..., 0])}
+    head = np.ascontiguousarray(blocks[..., :skip]).view(np.float16)
     scales = head[..., 0]
     if type_ == "Q4_1":
         biases = head[..., 1]

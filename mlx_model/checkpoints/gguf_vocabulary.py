@@ -25,6 +25,7 @@ _OTHER_KEYS = {  # read below, or without meaning for the ids
     *(f"fim_{part}_token_id" for part in ("pre", "suf", "mid", "pad", "rep", "sep")),
     *("prefix_token_id", "suffix_token_id", "middle_token_id"),
 }
+_PHI3_PLAIN = ("<unk>", "<s>", "<|endoftext|>")
 
 
 class GGUFVocabulary:
@@ -77,13 +78,16 @@ class GGUFVocabulary:
     def added_tokens(self) -> list[dict[str, Any]]:
         """Tokens that are matched in the text before it is split; control tokens are special."""
         special = {CONTROL: True, UNKNOWN: True, USER_DEFINED: False}
+        # Phi-3's take in the white space after them; a GGUF does not say so.
+        phi3 = self._metadata.get("general.architecture") == "phi3"
+        eager = phi3 and self.optional("model") == "llama"
         return [
             {
                 "id": index,
                 "content": text,
                 "single_word": False,
                 "lstrip": False,
-                "rstrip": False,
+                "rstrip": eager and text not in _PHI3_PLAIN,
                 "normalized": False,
                 "special": special[kind],
             }

@@ -17,6 +17,8 @@ from ...runtime.errors import InputError
 from .download import TIMEOUT, Progress, download, require_space, unreachable
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
+# sentence-transformers keeps the settings of its modules so: 1_Pooling/config.json
+_MODULE = re.compile(r"\d+_\w+/config\.json")
 _SUFFIXES = {".safetensors", ".json", ".jinja", ".model"}
 _NETWORK_LIBRARIES = {"httpx", "httpx2", "huggingface_hub"}
 _ELSEWHERE = (
@@ -107,6 +109,7 @@ def _choose(model: HubModel, files: dict[str, Any]) -> list[Any]:
             raise InputError(f"{model.repo} has no {model.file}{_ggufs(files)}")
         return [files[model.file]]
     names = [name for name in files if "/" not in name and Path(name).suffix in _SUFFIXES]
+    names += [name for name in files if _MODULE.fullmatch(name)]
     weights = [name for name in names if name.endswith(".safetensors")]
     if not weights or "config.json" not in files:
         pickled = any(name.endswith((".bin", ".pth")) for name in files)
@@ -135,12 +138,14 @@ def _fetch_files(
     done = total - sum(file.size or 0 for file in missing)
     token = get_token()
     for file in missing:
+        target = folder / _local_name(file)
+        target.parent.mkdir(exist_ok=True)
         url = hf_hub_url(info.id, file.rfilename, revision=info.sha, endpoint=api.endpoint)
         place = api.get_hf_file_metadata(url=url, timeout=TIMEOUT).location
         ours = urlsplit(place).netloc in {urlsplit(api.endpoint).netloc, "huggingface.co"}
         download(
             place,
-            folder / _local_name(file),
+            target,
             sha256=file.lfs.sha256 if file.lfs is not None else None,
             authorization=f"Bearer {token}" if token and ours else "",
             progress=_shifted(progress, done, total),
@@ -150,7 +155,9 @@ def _fetch_files(
 
 
 def _local_name(file: Any) -> str:
-    """Files lie flat in the store: the checkpoint's are at the top, a GGUF comes alone."""
+    """Files lie flat in the store, a GGUF too; only modules' settings stay in their folders."""
+    if _MODULE.fullmatch(file.rfilename):
+        return file.rfilename
     return PurePosixPath(file.rfilename).name
 
 

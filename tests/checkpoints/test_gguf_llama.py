@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pippin.mlx_model.checkpoints.gguf import read_gguf
-from pippin.mlx_model.checkpoints.gguf_llama import (
+from pippin.mlx_model.checkpoints.gguf_model import (
     load_weights,
     read_config,
     read_generation_config,
@@ -224,7 +224,7 @@ def test_yarn(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"expert_count": 8}, r"has llama.expert_count, which is not implemented"),
+        ({"expert_shared_count": 1}, r"has llama.expert_shared_count, which is not implemented"),
         ({"attention.sliding_window": 4096}, r"llama.attention.sliding_window, which is not"),
         ({"logit_scale": 0.5, "x": 1}, r"llama.logit_scale, llama.x, which is not implemented"),
         ({"attention.causal": False}, r"llama.attention.causal = False; only True"),
@@ -248,7 +248,7 @@ def test_what_changes_the_output_is_refused_by_name(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"arch": "qwen2"}, r"GGUF architecture 'qwen2'; Pippin reads 'llama'"),
+        ({"arch": "mamba"}, r"GGUF architecture 'mamba'; Pippin reads llama, qwen2, "),
         ({"general": {"general.type": "adapter"}}, r"holds a GGUF 'adapter', expected a model"),
         ({"general": {"split.count": 3}}, r"is one of 3 parts; join them"),
         ({"tensors": ()}, r"has a vocabulary but no weights"),

@@ -16,9 +16,8 @@ from pippin.runtime.errors import InputError
 AFFINE = {"Q4_0": 4, "Q4_1": 4, "Q8_0": 8}
 DIRECT = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 NOT_WEIGHTS = {"I8", "I16", "I32", "I64", "F64", "Q8_1", "Q8_K"}
-OTHERS = [
-    t.name for t in GGML_QUANT_SIZES if t.name not in AFFINE | DIRECT and t.name not in NOT_WEIGHTS
-]
+REPACKED = {*AFFINE, "MXFP4"}
+OTHERS = [t.name for t in GGML_QUANT_SIZES if t.name not in REPACKED | DIRECT.keys() | NOT_WEIGHTS]
 ROWS, COLUMNS = 6, 512
 
 
@@ -92,6 +91,45 @@ def test_bias_beyond_float16_keeps_its_value(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(unpacked(arrays, AFFINE[name]), dequantize(raw, type_))
 
 
+@pytest.mark.parametrize("shape", [(ROWS, COLUMNS), (3, 2, COLUMNS)])
+def test_mxfp4_is_mlxs_mode_of_that_name(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    type_ = GGMLQuantizationType.MXFP4
+    values = np.random.default_rng(4).normal(size=shape).astype(np.float32)
+    raw = quantize(values, type_)
+    arrays = load_one(write_one(tmp_path / "x.gguf", raw, type_))
+    assert arrays.keys() == {"weight", "scales"}
+    ours = mx.dequantize(
+        arrays["weight"],
+        arrays["scales"],
+        group_size=32,
+        bits=4,
+        mode="mxfp4",
+        dtype=mx.float32,
+    )
+    np.testing.assert_array_equal(np.array(ours), dequantize(raw, type_))
+
+
+@pytest.mark.parametrize("name", AFFINE)
+def test_stacked_layers_are_repacked_exactly(tmp_path: Path, name: str) -> None:
+    type_ = GGMLQuantizationType[name]
+    values = np.random.default_rng(5).normal(size=(3, 2, COLUMNS)).astype(np.float32)
+    raw = quantize(values, type_)
+    arrays = load_one(write_one(tmp_path / "x.gguf", raw, type_))
+    assert arrays["weight"].shape == (3, 2, COLUMNS * AFFINE[name] // 32)
+    assert arrays["scales"].shape == arrays["biases"].shape == (3, 2, COLUMNS // 32)
+    np.testing.assert_array_equal(unpacked(arrays, AFFINE[name]), dequantize(raw, type_))
+
+
+@pytest.mark.parametrize("name", sorted(REPACKED))
+def test_what_may_not_be_packed_is_dequantized(tmp_path: Path, name: str) -> None:
+    type_ = GGMLQuantizationType[name]
+    raw = random_blocks(type_)
+    file = read_gguf(write_one(tmp_path / "x.gguf", raw, type_))
+    arrays = load_tensor(file, file.tensors["x.weight"], packed=False)
+    assert arrays.keys() == {"weight"}
+    np.testing.assert_array_equal(np.array(arrays["weight"]), dequantize(raw, type_))
+
+
 @pytest.mark.parametrize("name", DIRECT)
 def test_float_types_are_taken_as_they_are(tmp_path: Path, name: str) -> None:
     type_ = GGMLQuantizationType[name]
@@ -121,7 +159,7 @@ def test_other_types_are_dequantized(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(np.array(arrays["weight"]), dequantize(raw, type_))
 
 
-@pytest.mark.parametrize("name", [*AFFINE, *DIRECT, "Q4_K", "Q6_K"])
+@pytest.mark.parametrize("name", [*AFFINE, *DIRECT, "MXFP4", "Q4_K", "Q6_K"])
 def test_row_order(tmp_path: Path, name: str) -> None:
     type_ = GGMLQuantizationType[name]
     raw = random_blocks(type_)

@@ -86,6 +86,18 @@ def test_single_file_model(server: FileServer, home: Path) -> None:
     assert server.seen == []
 
 
+def test_settings_of_pooling_come_along(server: FileServer) -> None:
+    """sentence-transformers keeps them in folders; a model without them would pool otherwise."""
+    settings = {"1_Pooling/config.json": b"{}", "modules.json": b"[]"}
+    others = {"2_Dense/model.safetensors": WEIGHTS, "openvino/config.json": b"{}"}
+    add_to_hub(server, REPO, SINGLE | settings | others)
+    path = pull(REPO)
+    files = files_of(path)
+    assert settings.keys() <= set(files)
+    assert (path / "config.json").read_bytes() == CONFIG
+    assert not others.keys() & set(files)
+
+
 def test_token_is_sent(server: FileServer) -> None:
     add_to_hub(server, REPO, SINGLE)
     pull(REPO)

@@ -12,17 +12,21 @@ import sys
 from pathlib import Path
 top, outtype, *folders = sys.argv[1:]
 sys.path.insert(0, top)
-import convert_hf_to_gguf
-from conversion.llama import LlamaModel
-LlamaModel.set_vocab = lambda self: None  # weights and settings are what is compared
+import convert_hf_to_gguf as converter
+find = converter.get_model_class
+def without_vocabulary(name, mmproj=False):
+    found = find(name, mmproj)
+    found.set_vocab = lambda self: None  # weights and settings are what is compared
+    return found
+converter.get_model_class = without_vocabulary
 for folder in folders:
     sys.argv = ["convert", folder, "--outfile", folder + ".gguf", "--outtype", outtype]
-    convert_hf_to_gguf.main()
+    converter.main()
 """
 
 
 def convert_to_gguf(folders: list[Path], outtype: str) -> list[Path]:
-    """Convert Hugging Face checkpoints of the Llama family to GGUF files beside them."""
+    """Convert Hugging Face checkpoints to GGUF files beside them, without their vocabularies."""
     prefixes = ("convert_hf_to_gguf.py", "conversion/", "gguf-py/")
     source = sdist_dir(
         "llama_cpp_python", "0.3.36", tuple(f"vendor/llama.cpp/{prefix}" for prefix in prefixes)
