@@ -22,14 +22,16 @@ def attention_and_lse(
     slopes: np.ndarray | None = None,
     starts: np.ndarray | None = None,
     ends: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """q [B, H, L, D]; k, v [B, K, S, D] → output [B, H, L, D], log-sum-exp [B, H, L].
 
-    In order: scale, softcap, ALiBi (−slope·(p − j) with `slopes` [H], arXiv:2108.12409), mask.
+    In order: scale, softcap, `bias` (added, [B or 1, H or 1, L or 1, S]), ALiBi (−slope·(p − j)
+    with `slopes` [H], arXiv:2108.12409), mask.
     `sinks` [H] are logits of keys without a value that take part in the softmax and in the
     log-sum-exp (GPT-OSS, arXiv:2508.10925). `starts`, `ends` [B]: see `AttentionSpec`.
     """
-    scores = masked_scores(q, k, spec, slopes=slopes, starts=starts, ends=ends)
+    scores = masked_scores(q, k, spec, slopes=slopes, starts=starts, ends=ends, bias=bias)
     top = scores.max(axis=-1, initial=-np.inf)
     if sinks is not None:
         top = np.maximum(top, sinks[:, None])
@@ -52,6 +54,7 @@ def masked_scores(
     slopes: np.ndarray | None = None,
     starts: np.ndarray | None = None,
     ends: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
 ) -> np.ndarray:
     """Scores before the softmax [B, H, L, S]; −inf where a key is not seen."""
     batch, _, length, _ = q.shape
@@ -61,6 +64,8 @@ def masked_scores(
     scores = q @ np.repeat(k, spec.heads // spec.kv_heads, axis=1).swapaxes(-1, -2) * spec.scale
     if spec.softcap is not None:
         scores = spec.softcap * np.tanh(scores / spec.softcap)
+    if bias is not None:
+        scores = scores + bias
     keys = np.arange(total)
     rows = (ends[:, None] - length + np.arange(length))[..., None]  # [B, L, 1]: p
     if slopes is not None:

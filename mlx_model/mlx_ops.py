@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 
 import mlx.core as mx
 import mlx.nn as nn
 
 from ..kernels.spec import AttentionSpec
-from .activations import GELU_CUBE, GELU_QUICK, GELU_TANH
+from .activations import CLAMPED_GATE, GATE_LIMIT, GELU_CUBE, GELU_QUICK, GELU_TANH
 from .caches.full import KVCache
 from .caches.ragged import RaggedCache, RaggedRow
 from .config import Experts
+from .mlx_experts import mix, route
 from .norms import PlusOneRMSNorm
 from .positions import Alibi, Position, RopeConfig, inverse_frequencies
 
@@ -70,7 +71,7 @@ class MlxOps:
         cache: LayerCache,
         sinks: mx.array | None = None,
     ) -> mx.array:
-        q, k = _split_heads(q, spec.heads), _split_heads(k, spec.kv_heads)  # [B, H or K, L, D]
+        q, k = split_heads(q, spec.heads), split_heads(k, spec.kv_heads)  # [B, H or K, L, D]
         arrays = {}
         if isinstance(position, RopeConfig):
             offset = cache.offset
@@ -80,12 +81,15 @@ class MlxOps:
             arrays["slopes"] = _slopes(position)
         if sinks is not None:
             arrays["sinks"] = sinks.astype(mx.float32)
-        v = _split_heads(v, spec.kv_heads)
+        v = split_heads(v, spec.kv_heads)
         out = cache.attend(q, k, v, spec, **arrays)  # [B, H, L, D]
         return out.transpose(0, 2, 1, 3).flatten(-2)  # [B, L, H·D]
 
     def experts(self, layer: nn.Module, spec: Experts, x: mx.array) -> mx.array:
-        raise NotImplementedError
+        tokens = x.flatten(0, -2)  # [T, E]
+        logits = self.linear(layer.gate, tokens.astype(mx.float32))
+        chosen, weights = route(logits, spec, layer.get("correction"))
+        return mix(layer.experts, tokens, chosen, weights, self.gated).reshape(x.shape)
 
     def gated(self, activation: str, gate: mx.array, up: mx.array) -> mx.array:
         return _gate(activation, mx.default_device().type == mx.gpu)(gate, up)
@@ -139,15 +143,20 @@ _ACTIVATIONS: dict[str, Callable[[mx.array], mx.array]] = {
 @cache
 def _gate(activation: str, fused: bool) -> Callable[[mx.array, mx.array], mx.array]:
     """activation(gate)·up, as one kernel on a GPU; on a CPU fusing only costs a compiler run."""
-    activate = _ACTIVATIONS[activation]
-
-    def gated(gate: mx.array, up: mx.array) -> mx.array:
-        return activate(gate) * up
-
+    gated = _clamped_gate if activation == CLAMPED_GATE else partial(_activated, activation)
     return mx.compile(gated, shapeless=True) if fused else gated
 
 
-def _split_heads(x: mx.array, heads: int) -> mx.array:
+def _activated(activation: str, gate: mx.array, up: mx.array) -> mx.array:
+    return _ACTIVATIONS[activation](gate) * up
+
+
+def _clamped_gate(gate: mx.array, up: mx.array) -> mx.array:
+    gate, up = mx.minimum(gate, GATE_LIMIT), mx.clip(up, -GATE_LIMIT, GATE_LIMIT)
+    return _ACTIVATIONS["gelu_quick"](gate) * (up + 1.0)
+
+
+def split_heads(x: mx.array, heads: int) -> mx.array:
     """[B, L, heads·D] → [B, heads, L, D]."""
     return mx.unflatten(x, -1, (heads, -1)).transpose(0, 2, 1, 3)
 

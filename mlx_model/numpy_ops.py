@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -9,9 +10,11 @@ import numpy as np
 
 from ..kernels.reference import attention_reference
 from ..kernels.spec import AttentionSpec
-from .activations import GELU_CUBE, GELU_QUICK, GELU_TANH
+from .activations import CLAMPED_GATE, GATE_LIMIT, GELU_CUBE, GELU_QUICK, GELU_TANH
 from .config import Experts
+from .dense import dense_weight
 from .norms import PlusOneRMSNorm
+from .numpy_experts import mix, route
 from .positions import Alibi, Position, RopeConfig, rope_tables
 
 
@@ -85,7 +88,7 @@ class NumpyOps:
         cache: NumpyCache,
         sinks: mx.array | None = None,
     ) -> np.ndarray:
-        q, k = _split_heads(q, spec.heads), _split_heads(k, spec.kv_heads)
+        q, k = split_heads(q, spec.heads), split_heads(k, spec.kv_heads)
         arrays = {}
         if isinstance(position, RopeConfig):
             total = self._length or cache.length + q.shape[2]
@@ -94,14 +97,31 @@ class NumpyOps:
             arrays["slopes"] = np.array(position.slopes, self._dtype)
         if sinks is not None:
             arrays["sinks"] = _to_numpy(sinks, self._dtype)
-        keys, values = cache.update(k, _split_heads(v, spec.kv_heads))
+        keys, values = cache.update(k, split_heads(v, spec.kv_heads))
         out = attention_reference(q, keys, values, spec, **arrays)
         return out.transpose(0, 2, 1, 3).reshape(*out.shape[:1], out.shape[2], -1)
 
     def experts(self, layer: nn.Module, spec: Experts, x: np.ndarray) -> np.ndarray:
-        raise NotImplementedError
+        tokens = x.reshape(-1, x.shape[-1])  # [T, E]
+        correction = _to_numpy(layer.correction, self._dtype) if spec.correction else None
+        chosen, weights = route(self.linear(layer.gate, tokens), spec, correction)
+        mlp = partial(self._expert, layer.experts)
+        return mix(tokens, chosen, weights, mlp).reshape(x.shape)
+
+    def _expert(self, experts: nn.Module, number: int, x: np.ndarray) -> np.ndarray:
+        """x [n, E] through one expert's MLP."""
+
+        def linear(layer: nn.Module, x: np.ndarray) -> np.ndarray:
+            y = x @ self._weight(layer)[number].T
+            return y + _to_numpy(layer.bias[number], self._dtype) if "bias" in layer else y
+
+        gate, up = (linear(layer, x) for layer in (experts.gate_proj, experts.up_proj))
+        return linear(experts.down_proj, self.gated(experts.activation, gate, up))
 
     def gated(self, activation: str, gate: np.ndarray, up: np.ndarray) -> np.ndarray:
+        if activation == CLAMPED_GATE:
+            gate, up = np.minimum(gate, GATE_LIMIT), np.clip(up, -GATE_LIMIT, GATE_LIMIT) + 1.0
+            activation = "gelu_quick"
         return self.activate(activation, gate) * up
 
     def activate(self, activation: str, x: np.ndarray) -> np.ndarray:
@@ -135,19 +155,6 @@ class NumpyOps:
         return self._weights[id(layer)]
 
 
-def dense_weight(layer: nn.Module, rows: slice = slice(None)) -> mx.array:
-    """The weight [out, in] of a linear layer or embedding, or some rows; dequantized if need be."""
-    if "scales" not in layer:
-        return layer.weight[rows]
-    return mx.dequantize(
-        layer.weight[rows],
-        layer.scales[rows].astype(mx.float32),
-        layer.biases[rows].astype(mx.float32),
-        group_size=layer.group_size,
-        bits=layer.bits,
-    )
-
-
 def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-x))
 
@@ -168,7 +175,7 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-def _split_heads(x: np.ndarray, heads: int) -> np.ndarray:
+def split_heads(x: np.ndarray, heads: int) -> np.ndarray:
     """[B, L, heads·D] → [B, heads, L, D]."""
     return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 

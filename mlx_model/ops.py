@@ -13,6 +13,7 @@ import mlx.nn as nn
 from ..kernels.spec import AttentionSpec
 from .config import Experts
 from .positions import Position
+from .relative_bias import RelativeBias
 
 Value = Any  # an mx.array, a numpy array or a value of the ONNX graph
 Cache = Any  # the interpreter's own KV cache of one layer
@@ -85,3 +86,37 @@ class Ops(Protocol):
 
     def softcap(self, x: Value, cap: float) -> Value:
         """cap · tanh(x / cap) (arXiv:2408.00118)."""
+
+
+class StackOps(Ops, Protocol):
+    """What the stacks of encoders and of encoder-decoders ask for beyond that (see `stack.py`)."""
+
+    def relative_bias(
+        self, table: nn.Module, relative: RelativeBias, x: Value, cache: Cache
+    ) -> Value:
+        """What the scores of x [B, L, E] get by distance [1, H, L, S]; table [buckets, H]."""
+
+    def self_attention(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        spec: AttentionSpec,
+        cache: Cache,
+        bias: Value | None,
+    ) -> Value:
+        """Append k and v to the cache, attend; `bias` is what `relative_bias` gave.
+
+        q, k, v [B, L, H·D]. Returns [B, L, H·D].
+        """
+
+    def cross_attention(
+        self, q: Value, layers: Sequence[nn.Module], spec: AttentionSpec, cache: Cache
+    ) -> Value:
+        """q [B, L, H·D] attends to the encoder's output that the cache stands for.
+
+        `layers` make keys and values of that output, once for each cache.
+        """
+
+    def shift(self, layer: nn.Module, x: Value) -> Value:
+        """x + the layer's bias."""
