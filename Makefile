@@ -17,6 +17,7 @@ $(VENV)/.product: pyproject.toml
 $(VENV)/.test: $(VENV)/.product
 	$(BIN)/python -m pip install --quiet --group dev
 	sh tests/install-compiler $(BIN)/python
+	sh tests/consumers/install-programs
 	touch $@
 
 demo: $(VENV)/.product

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import export
+    from .apps.embedders import load_embedder
     from .apps.models import load_generator as load
     from .runtime.errors import InputError, PippinError
     from .runtime.generator import Generator
@@ -30,6 +31,7 @@ __all__ = [
     "__version__",
     "export",
     "load",
+    "load_embedder",
 ]
 
 # public name -> module that has it, and its name there
@@ -41,6 +43,7 @@ _PUBLIC = {
     "SamplingParams": (".runtime.sampling", "SamplingParams"),
     "Tokenizer": (".runtime.tokenizer", "Tokenizer"),
     "load": (".apps.models", "load_generator"),
+    "load_embedder": (".apps.embedders", "load_embedder"),
 }
 
 

@@ -17,9 +17,12 @@ from .runtime.errors import Cancelled, InputError, PippinError
 _COMMANDS = (
     "chat",
     "generate",
+    "embed",
     "export",
+    "quantize",
     "verify",
     "parity",
+    "eval",
     "inspect",
     "bench",
     "pull",

@@ -46,6 +46,7 @@ def load_model(
     weights: str | None = None,
     threads: int | None = None,
     kv_bits: int | None = None,
+    adapter: Path | None = None,
     fetch: bool = True,
     stages: Stages | None = None,
 ) -> Model:
@@ -55,7 +56,8 @@ def load_model(
     `backend` "auto" is MLX on a Mac that has it, and onnxruntime elsewhere and for exported
     folders. "onnx" exports a checkpoint the first time (`weights`: "fp32", "fp16", "q4", "int8";
     q4 when None) and keeps the folder in the store. `threads` are onnxruntime's; `kv_bits` (4 or
-    8) quantizes MLX's KV cache; `fetch` permits downloads; `stages` follows downloads and exports.
+    8) quantizes MLX's KV cache; `adapter` is the folder of one to fuse into the checkpoint;
+    `fetch` permits downloads; `stages` follows downloads and exports.
 
     Raises InputError: unknown model or backend, MLX asked for where there is none, or options that
     the backend does not have.
@@ -66,11 +68,12 @@ def load_model(
         weights=weights,
         threads=threads,
         kv_bits=kv_bits,
+        adapter=adapter,
         fetch=fetch,
         stages=stages,
     )
     if backend == "mlx":
-        return _load_mlx(path, name, kv_bits)
+        return _load_mlx(open_with_adapter(path, adapter), name, kv_bits)
     return _load_onnx(path, weights, threads)
 
 
@@ -81,6 +84,7 @@ def prepare(
     weights: str | None = None,
     threads: int | None = None,
     kv_bits: int | None = None,
+    adapter: Path | None = None,
     fetch: bool = True,
     stages: Stages | None = None,
 ) -> tuple[Path, str]:
@@ -98,52 +102,87 @@ def prepare(
                 f"{name} is an exported folder, which onnxruntime runs; "
                 "use --backend onnx, or give the checkpoint that it was exported from"
             )
+        _refuse_encoder(folder, name)
         _check_options("onnx", weights, threads, kv_bits)
+        if adapter is not None:
+            raise InputError(
+                f"{name} is an exported folder, and an adapter is fused at export; "
+                "export the checkpoint again with --adapter"
+            )
         return folder, "onnx"
-    backend = _choose(backend)
+    backend = choose_backend(backend)
     _check_options(backend, weights, threads, kv_bits)
     from ..mlx_model.checkpoints import store
 
     progress = stages(f"fetching {name}", "bytes") if stages else None
     path = store.resolve(name, fetch=fetch, progress=progress)
+    _refuse_encoder(path, name)
     if backend == "mlx":
         return path, "mlx"
-    return _export_once(path, name, weights or DEFAULT_WEIGHTS, stages), "onnx"
+    return export_once(path, name, weights or DEFAULT_WEIGHTS, adapter, stages), "onnx"
+
+
+def open_with_adapter(path: Path, adapter: Path | None) -> "Checkpoint":
+    """The checkpoint at `path`, with the adapter in the folder `adapter` if there is one.
+
+    Raises InputError as `open_checkpoint` and `with_adapter` do.
+    """
+    from ..mlx_model.adapters import with_adapter
+    from ..mlx_model.checkpoints.checkpoint import open_checkpoint
+
+    checkpoint = open_checkpoint(path)
+    return checkpoint if adapter is None else with_adapter(checkpoint, Path(adapter).expanduser())
 
 
 def export_model(
     name: str,
     output: Path | None = None,
     *,
+    adapter: Path | None = None,
     fetch: bool = True,
     stages: Stages | None = None,
     **options: Any,
 ) -> Path:
     """Export the checkpoint `name` to the folder `output`, which is returned.
 
-    Without `output`, to the model's name with "-onnx" in the current directory. `options` are
-    those of `export.folder.export_folder`. Raises InputError as `resolve` and that do.
+    Without `output`, to the model's name with "-onnx" in the current directory. `adapter` is the
+    folder of one to fuse in; `options` are those of `export.dispatch.export_checkpoint`. Raises
+    InputError as `resolve` and that do.
     """
     require_mlx("exporting")
     from ..mlx_model.checkpoints import store
-    from ..mlx_model.checkpoints.checkpoint import open_checkpoint
 
     fetching = stages(f"fetching {name}", "bytes") if stages else None
-    checkpoint = open_checkpoint(store.resolve(name, fetch=fetch, progress=fetching))
-    from ..export.folder import export_folder
+    path = store.resolve(name, fetch=fetch, progress=fetching)
+    checkpoint = open_with_adapter(path, adapter)
+    from ..export.dispatch import export_checkpoint
 
     progress = stages(f"exporting {name}", "bytes") if stages else None
-    return export_folder(checkpoint, output or _default_output(name), progress=progress, **options)
+    output = output or default_output(name, "onnx")
+    return export_checkpoint(checkpoint, output, progress=progress, **options)
 
 
-def _default_output(name: str) -> Path:
+def default_output(name: str, ending: str) -> Path:
+    """A folder in the current directory: the model's name with -`ending`."""
     stem = re.split(r"[/\\]", name.rstrip("/\\"))[-1].removesuffix(".gguf").partition("@")[0]
-    return Path(re.sub(r"[^\w.-]+", "-", stem).strip("-.") + "-onnx")
+    return Path(re.sub(r"[^\w.-]+", "-", stem).strip("-.") + f"-{ending}")
 
 
 def is_exported(path: Path) -> bool:
-    """Whether `path` is a folder that `pippin export` wrote."""
-    return (path / "genai_config.json").is_file() and (path / "onnx").is_dir()
+    """Whether `path` is a folder with a decoder's graph, whoever wrote it, and no checkpoint."""
+    from ..runtime.layouts import has_graph
+
+    return has_graph(path) and not any(path.glob("*.safetensors"))
+
+
+def _refuse_encoder(path: Path, name: str) -> None:
+    """Raise InputError for a model that writes no text; a .gguf file never is one."""
+    from ..mlx_model.checkpoints.files import read_json
+    from ..mlx_model.encoder_families import is_encoder
+
+    config = path / "config.json"
+    if config.is_file() and is_encoder(read_json(config)):
+        raise InputError(f"{name} is an encoder, which writes no text; `pippin embed` runs it")
 
 
 def has_mlx() -> bool:
@@ -164,7 +203,8 @@ def require_mlx(what: str) -> None:
         )
 
 
-def _choose(backend: str) -> str:
+def choose_backend(backend: str) -> str:
+    """What runs a checkpoint. Raises InputError for MLX where there is none."""
     if backend == "auto":
         return "mlx" if sys.platform == "darwin" and has_mlx() else "onnx"
     if backend == "mlx":
@@ -188,14 +228,21 @@ def _check_options(
         )
 
 
-def _load_mlx(path: Path, name: str, kv_bits: int | None) -> Model:
-    from ..mlx_model.checkpoints.checkpoint import open_checkpoint
-    from ..mlx_model.engine import MlxEngine
+def _load_mlx(checkpoint: "Checkpoint", name: str, kv_bits: int | None) -> Model:
+    from ..mlx_model.encoder_families import has_encoder
     from ..runtime.generator import Generator
 
-    checkpoint = open_checkpoint(path)
     tokenizer = checkpoint.tokenizer()
-    engine = MlxEngine.from_checkpoint(checkpoint, name, kv_bits)
+    if has_encoder(checkpoint.config):
+        from ..mlx_model.seq2seq_engine import MlxSeq2SeqEngine
+
+        if kv_bits is not None:
+            raise InputError("--kv-bits is for decoders; an encoder-decoder keeps its KV cache")
+        engine = MlxSeq2SeqEngine(checkpoint, name)
+    else:
+        from ..mlx_model.engine import MlxEngine
+
+        engine = MlxEngine.from_checkpoint(checkpoint, name, kv_bits)
     return Model(Generator(engine, tokenizer), checkpoint.generation_config)
 
 
@@ -208,31 +255,58 @@ def _load_onnx(folder: Path, weights: str | None, threads: int | None) -> Model:
     return Model(generator, read_json(file) if file.is_file() else {})
 
 
-def _export_once(path: Path, name: str, weights: str, stages: Stages | None) -> Path:
-    """The folder of this checkpoint in the store, exported now if it is not there."""
+def export_once(
+    path: Path, name: str, weights: str, adapter: Path | None, stages: Stages | None
+) -> Path:
+    """The folder of this checkpoint in the store, exported now if it is not there.
+
+    With an adapter it stands beside those of the checkpoint alone, and goes when they go.
+    """
     from ..mlx_model.checkpoints import store
-    from ..mlx_model.checkpoints.checkpoint import open_checkpoint
     from ..mlx_model.checkpoints.lock import locked
 
-    checkpoint = open_checkpoint(path)
-    exports = store.exports_dir(checkpoint.fingerprint)
-    folder = exports / f"{weights}-{_digest(checkpoint)}"
+    checkpoint = base = open_with_adapter(path, None)
+    kind = weights
+    if adapter is not None:
+        checkpoint = open_with_adapter(path, adapter)
+        kind = f"{weights}+{checkpoint.fingerprint}"
+    exports = store.exports_dir(base.fingerprint)
+    folder = exports / f"{kind}-{_digest(checkpoint)}"
     if is_exported(folder):
         return folder
     require_mlx(f"exporting {name}")
-    with locked(store.home() / "locks" / f"export-{checkpoint.fingerprint}-{folder.name}.lock"):
+    with locked(store.home() / "locks" / f"export-{base.fingerprint}-{folder.name}.lock"):
         if is_exported(folder):  # another process was faster
             return folder
-        from ..export.folder import best_dialect, export_folder
-        from ..mlx_model.families import read_family
+        from ..export.dispatch import export_checkpoint
 
         progress = stages(f"exporting {name}", "bytes") if stages else None
-        dialect = best_dialect(read_family(checkpoint.config).config)
-        export_folder(checkpoint, folder, weights=weights, dialect=dialect, progress=progress)
-    for other in exports.glob(f"{weights}-*"):
+        dialect = _fastest_dialect(checkpoint)
+        export_checkpoint(checkpoint, folder, weights=weights, dialect=dialect, progress=progress)
+    for other in exports.glob(f"{kind}-*"):
         if other != folder:  # of another tokenizer, or by another version of the exporter
             shutil.rmtree(other, ignore_errors=True)
     return folder
+
+
+def _recipe(checkpoint: "Checkpoint") -> str:
+    """What an encoder's folder says beside its config; "" of other models."""
+    from ..mlx_model.encoder_families import is_encoder
+    from ..runtime.recipe import read_recipe
+
+    return repr(read_recipe(checkpoint.path)) if is_encoder(checkpoint.config) else ""
+
+
+def _fastest_dialect(checkpoint: "Checkpoint") -> str | None:
+    """None where there is no choice."""
+    from ..mlx_model.encoder_families import has_encoder
+
+    if has_encoder(checkpoint.config):
+        return None
+    from ..export.folder import best_dialect
+    from ..mlx_model.families import read_family
+
+    return best_dialect(read_family(checkpoint.config).config)
 
 
 def _digest(checkpoint: "Checkpoint") -> str:
@@ -246,6 +320,7 @@ def _digest(checkpoint: "Checkpoint") -> str:
         checkpoint.tokenizer_json,
         json.dumps(checkpoint.tokenizer_config, sort_keys=True),
         json.dumps(checkpoint.generation_config, sort_keys=True),
+        _recipe(checkpoint),
         *(
             source.read_text("utf-8")
             for part in ("export", "mlx_model")

@@ -25,6 +25,7 @@ from ..runtime.engine import Engine, Session
 from ..runtime.errors import InputError
 from ..runtime.ort_engine import OrtEngine
 from .parity_text import TEXT
+from .perplexity import log_softmax
 
 _LOGITS, _KL, _TOP1, _PERPLEXITY, _GREEDY = (
     "max logit difference",
@@ -179,9 +180,10 @@ class _References:
         return _Reference(label, engine, logits(engine.open(), self._ids))
 
 
-def _kinds(decoder: Decoder) -> list[tuple[type, int]]:
-    """The type of each layer and its bits: equal lists, equal weights."""
-    return [(type(module), getattr(module, "bits", 0)) for module in decoder.modules()]
+def _kinds(decoder: Decoder) -> list[tuple]:
+    """The type of each layer, its bits and mode: equal lists, equal weights."""
+    marks = ("bits", "mode")
+    return [(type(m), *(getattr(m, mark, None) for mark in marks)) for m in decoder.modules()]
 
 
 def logits(session: Session, ids: Sequence[int]) -> np.ndarray:
@@ -244,7 +246,7 @@ def distances(ours: np.ndarray, reference: np.ndarray, ids: Sequence[int]) -> di
     divergence, surprise = 0.0, np.zeros(2)
     following = np.asarray(ids[1:])
     for at in range(0, len(ids), _ROWS):
-        p, q = (_log_softmax(x[at : at + _ROWS]) for x in (reference, ours))
+        p, q = (log_softmax(x[at : at + _ROWS]) for x in (reference, ours))
         divergence += float(np.sum(np.exp(p) * (p - q)))
         chosen = following[at : at + _ROWS]
         rows = np.arange(len(chosen))
@@ -255,9 +257,3 @@ def distances(ours: np.ndarray, reference: np.ndarray, ids: Sequence[int]) -> di
         _TOP1: float(np.mean(ours.argmax(axis=-1) == reference.argmax(axis=-1))),
         _PERPLEXITY: float(abs(np.exp(surprise[1] - surprise[0]) - 1.0)),
     }
-
-
-def _log_softmax(x: np.ndarray) -> np.ndarray:
-    x = x.astype(np.float64)
-    x = x - x.max(axis=-1, keepdims=True)
-    return x - np.log(np.exp(x).sum(axis=-1, keepdims=True))

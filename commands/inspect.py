@@ -1,12 +1,13 @@
 """`pippin inspect`: what a model consists of and what it needs."""
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .console import Progress, format_bytes, print_json, print_table
-from .options import json_option, model_argument, offline_option
+from .options import adapter_option, json_option, model_argument, offline_option
 
 if TYPE_CHECKING:
     from ..apps.inspect import Inspection
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
 @click.option(
     "--context", type=int, help="Tokens to compute memory for.  [default: the model's longest]"
 )
+@adapter_option
 @offline_option
 @json_option
-def command(model: str, context: int | None, offline: bool, as_json: bool) -> None:
+def command(
+    model: str, context: int | None, adapter: Path | None, offline: bool, as_json: bool
+) -> None:
     """Show MODEL's parameters and memory.
 
     Also the scores that attention would write if it were not fused. Everything comes from the
@@ -30,7 +34,7 @@ def command(model: str, context: int | None, offline: bool, as_json: bool) -> No
 
     with Progress() as progress:
         path = store.resolve(model, fetch=not offline, progress=progress.stage(f"fetching {model}"))
-    inspection = inspect_model(path, model, context)
+    inspection = inspect_model(path, model, context, adapter)
     if as_json:
         print_json(_document(inspection))
     else:
@@ -64,6 +68,12 @@ def _print(inspection: "Inspection") -> None:
     ]
     rows.append(["all", f"{total:,}", "100.0%", format_bytes(size), "100.0%"])
     print_table(rows, ["COMPONENT", "PARAMETERS", "SHARE", "STORED", "SHARE"])
+    if (adapter := inspection.adapter) is not None:
+        click.echo(
+            f"\nAdapter: {adapter.format} {adapter.method}, {adapter.parameters:,} parameters in "
+            f"{adapter.layers} layers, fused when the model is loaded; the weights then take "
+            f"{format_bytes(size + adapter.added_bytes)}"
+        )
     click.echo(
         f"\nAt a context of {inspection.context:,} tokens, by the type of keys and values:\n"
     )
@@ -71,7 +81,7 @@ def _print(inspection: "Inspection") -> None:
     lines = [
         ("KV cache per token", [cost.kv_per_token for cost in costs]),
         ("KV cache", [cost.kv_cache for cost in costs]),
-        ("weights as stored + KV cache", [cost.total for cost in costs]),
+        ("weights + KV cache", [cost.total for cost in costs]),
         ("naive L×L scores, one layer", [cost.naive_scores_layer for cost in costs]),
         ("naive L×L scores, all layers", [cost.naive_scores_all for cost in costs]),
     ]

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -67,6 +68,12 @@ kv_bits_option = click.option(
     callback=lambda _, __, value: None if value is None else int(value),
     help="Bits of a value in the mlx backend's KV cache.  [default: unquantized]",
 )
+adapter_option = click.option(
+    "--adapter",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="LoRA or DoRA adapter to fuse into the checkpoint, in PEFT's or mlx-lm's format.",
+)
 offline_option = click.option(
     "--offline", is_flag=True, help="Use only models that are here; download nothing."
 )
@@ -83,13 +90,20 @@ def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Backend, its options and fetching; the command gets them as `load_model` takes them."""
+    """Backend, its options and what is loaded; the command gets them as `load_model` takes them."""
 
     @functools.wraps(function)
     def rename(*args: Any, offline: bool, **keywords: Any) -> Any:
         return function(*args, fetch=not offline, **keywords)
 
-    options = (offline_option, kv_bits_option, threads_option, weights_option, backend_option)
+    options = (
+        offline_option,
+        adapter_option,
+        kv_bits_option,
+        threads_option,
+        weights_option,
+        backend_option,
+    )
     for option in options:
         rename = option(rename)
     return rename

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from .console import Progress, note, print_json, print_table
-from .options import json_option, model_argument, offline_option
+from .options import adapter_option, json_option, model_argument, offline_option
 
 
 @click.command("parity")
@@ -23,26 +23,33 @@ from .options import json_option, model_argument, offline_option
     show_default=True,
     help="Compare on the first TOKENS tokens of the text.",
 )
+@adapter_option
 @offline_option
 @json_option
 @click.pass_context
 def command(
-    ctx: click.Context, model: str, text: Path | None, tokens: int, offline: bool, as_json: bool
+    ctx: click.Context,
+    model: str,
+    text: Path | None,
+    tokens: int,
+    adapter: Path | None,
+    offline: bool,
+    as_json: bool,
 ) -> None:
     """Compare MODEL on MLX with each of its ONNX exports; exit with 1 if a row fails.
 
     Differences of logits are relative to the largest logit; KL is in nats.
     """
-    from ..apps.models import require_mlx
+    from ..apps.models import open_with_adapter, require_mlx
 
     require_mlx("parity")
     from ..apps import parity
     from ..mlx_model.checkpoints import store
-    from ..mlx_model.checkpoints.checkpoint import open_checkpoint
 
     with Progress() as progress:
         fetching = progress.stage(f"fetching {model}")
-        checkpoint = open_checkpoint(store.resolve(model, fetch=not offline, progress=fetching))
+        path = store.resolve(model, fetch=not offline, progress=fetching)
+        checkpoint = open_with_adapter(path, adapter)
         ids = parity.text_ids(checkpoint, text, tokens)
         rows = list(parity.parity(checkpoint, ids, started=lambda what: note(f"running {what}")))
     if as_json:

@@ -16,14 +16,17 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from ..kernels.spec import AttentionSpec
-from ..mlx_model.activations import GELU_QUICK
+from ..mlx_model.activations import CLAMPED_GATE, GATE_LIMIT, GELU_QUICK
 from ..mlx_model.config import Experts
 from ..mlx_model.decoder import Decoder
+from ..mlx_model.dense import dense_weight
 from ..mlx_model.norms import PlusOneRMSNorm
-from ..mlx_model.positions import Alibi, Position, RopeConfig, rope_tables
+from ..mlx_model.positions import Position
 from . import floats
 from .builder import GraphBuilder, Value
 from .linear import Linears
+from .looped_experts import LoopedExperts
+from .position_ops import Inputs, PositionOps
 from .settings import Settings
 from .tables import Tables
 
@@ -31,17 +34,6 @@ _END = np.iinfo(np.int64).max  # "to the end", for Slice
 
 
 Done = Callable[[nn.Module], None]
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """The graph's inputs apart from the caches."""
-
-    ids: Value  # [B, L]
-    attention_mask: Value  # [B, S]
-    num_logits: Value  # [1]: how many of the last rows get logits; 0 means all
-    # [1]: rotate as for a sequence of at least so many tokens; only where that makes a difference
-    rotation_length: Value | None
 
 
 @dataclass(frozen=True)
@@ -94,25 +86,23 @@ class Part:
 Operand = Value | Sum | Part
 
 
-class OnnxOps(ABC):
+class OnnxOps(PositionOps, ABC):
     """Fulfils `mlx_model.ops.Ops`. `done` is called with each layer that is in the graph."""
 
     linears_type = Linears
+    experts_type = LoopedExperts
 
     def __init__(
         self, graph: GraphBuilder, decoder: Decoder, settings: Settings, inputs: Inputs, done: Done
     ):
-        self.graph = graph
+        super().__init__(graph, settings, inputs)
         self.config = decoder.config
-        self.settings = settings
         self._names = {id(module): path for path, module in decoder.named_modules()}
         self._linears = self.linears_type(graph, settings)
         self._tables = Tables(graph, settings, self._linears)
-        self._num_logits, self._rotation_length = inputs.num_logits, inputs.rotation_length
-        self._rotations: dict[RopeConfig, tuple[Value, Value]] = {}
-        self._shared: dict[object, Value] = {}  # what several layers use, see `once`
+        self._num_logits = inputs.num_logits
         self._done = done
-        self.ids, self.attention_mask = inputs.ids, inputs.attention_mask
+        self._experts = self.experts_type(graph, settings, self._linears, self.gated, done)
         self.begin()
 
     @abstractmethod
@@ -134,8 +124,9 @@ class OnnxOps(ABC):
 
     def add_positions(self, table: nn.Module, offset: int, x: Operand, cache: LayerCache) -> Value:
         name = self._names[id(table)]
-        rows = floats.float_array(name, table.weight[offset:], self.settings.dtype)
-        weight = self.graph.array(f"{name}.weight", rows[: self.settings.context])
+        used = slice(offset, offset + self.settings.context)
+        rows = floats.float_array(name, dense_weight(table, used), self.settings.dtype)
+        weight = self.graph.array(f"{name}.weight", rows)
         self._done(table)
         added = self.graph.op("Gather", weight, self.positions(), name=f"{name}/Gather")
         return self.graph.op("Add", self.value(x), added)
@@ -160,9 +151,8 @@ class OnnxOps(ABC):
 
     def _each_head_norm(self, name: str, layer: nn.Module, x: Value) -> Value:
         """Heads with weights [heads, D] of their own: a norm without a weight, then they."""
-        weight = self._norm_weight(name, layer)
         ones = np.ones(layer.weight.shape[-1], helper.tensor_dtype_to_np_dtype(x.dtype))
-        plain = self.graph.constant(ones)
+        plain, weight = self.graph.constant(ones), self._norm_weight(name, layer)
         if isinstance(layer, nn.LayerNorm):
             normed = self._emit_layer_norm(name, x, plain, None, layer.eps)
         else:
@@ -207,10 +197,16 @@ class OnnxOps(ABC):
         """See `mlx_model.ops.Ops.attention`; also defines the cache's present outputs."""
 
     def experts(self, layer: nn.Module, spec: Experts, x: Operand) -> Value:
-        raise NotImplementedError
+        x = self.value(x)
+        name, logits = self._names[id(layer.experts)], self.linear(layer.gate, x)
+        return self._experts.emit(name, layer, spec, x, logits)
 
     def gated(self, activation: str, gate: Operand, up: Operand) -> Value:
         gate, up = self.value(gate), self.value(up)
+        if activation == CLAMPED_GATE:
+            gate = self.graph.op("Min", gate, self.number(GATE_LIMIT, gate.dtype))
+            up = self.graph.op("Add", self.clip(up, GATE_LIMIT), self.number(1.0, up.dtype))
+            activation = "gelu_quick"
         return self.graph.op("Mul", self.activate(activation, gate), up)
 
     def activate(self, activation: str, x: Operand) -> Value:
@@ -281,9 +277,10 @@ class OnnxOps(ABC):
     def packed(self, parts: Sequence[Operand]) -> Value | None:
         """The outputs side by side in one edge [B, L, ΣN], when they are one whole projection.
 
-        None when they are not, or when their layers are of different kinds.
+        None when they are not, when their layers are of different kinds, or when the graph is to
+        have no packed products.
         """
-        if not all(isinstance(part, Part) for part in parts):
+        if not self.settings.packed or not all(isinstance(part, Part) for part in parts):
             return None
         projection = parts[0].projection
         if list(parts) != projection.parts:
@@ -297,86 +294,6 @@ class OnnxOps(ABC):
     def number(self, value: float, dtype: int) -> Value:
         """A constant scalar."""
         return self.graph.constant(np.array(value, helper.tensor_dtype_to_np_dtype(dtype)))
-
-    def once(self, key: object, emit: Callable[[], Value]) -> Value:
-        """What `emit` makes, which is asked only the first time that `key` is wanted."""
-        if key not in self._shared:
-            self._shared[key] = emit()
-        return self._shared[key]
-
-    def positions(self) -> Value:
-        """Each new token's position [B, L]: the tokens before it, padding left out."""
-        return self.once("positions", self._count)
-
-    def _count(self) -> Value:
-        graph = self.graph
-        axis = graph.constant(np.array(1, dtype=np.int64))
-        seen = graph.op("CumSum", self.attention_mask, axis)
-        zero = graph.constant(np.array(0, dtype=np.int64))
-        positions = graph.op("Max", graph.op("Sub", seen, graph.ints(1)), zero)  # [B, S]
-        start = graph.op("Neg", self.length())
-        return graph.op("Slice", positions, start, graph.ints(_END), graph.ints(1))
-
-    def length(self) -> Value:
-        """[1]: L."""
-        return self.once("length", lambda: self.graph.op("Shape", self.ids, start=1, end=2))
-
-    def total(self) -> Value:
-        """[1]: S."""
-        return self.once(
-            "total", lambda: self.graph.op("Shape", self.attention_mask, start=1, end=2)
-        )
-
-    def rotation(self, rope: RopeConfig) -> tuple[Value, Value]:
-        """The cos and sin tables [context, dims/2], once for each kind of rotation.
-
-        Where the rotation depends on the sequence's length, the tables for short sequences stand
-        before those for long ones, and `rotated_positions` says where to look.
-        """
-        if rope not in self._rotations:
-            number = f"_{len(self._rotations)}" if self._rotations else ""
-            kind = np.float16 if self.settings.dtype == TensorProto.FLOAT16 else np.float32
-            context = self.settings.context
-            parts = [rope_tables(rope.at(min(context, rope.switch or context)), context)]
-            if self.switches(rope):
-                short = [table[: rope.switch] for table in parts[0]]
-                parts = [short, rope_tables(rope.at(context), context)]
-            cos, sin = (
-                self.graph.array(f"{name}_cache{number}", np.concatenate(tables).astype(kind))
-                for name, tables in zip(("cos", "sin"), zip(*parts, strict=True), strict=True)
-            )
-            self._rotations[rope] = cos, sin
-        return self._rotations[rope]
-
-    def switches(self, rope: RopeConfig) -> bool:
-        """Whether sequences within the context rotate in two ways."""
-        return rope.switch is not None and self._rotation_length is not None
-
-    def rotated_positions(self, rope: RopeConfig) -> Value:
-        """The rows of `rotation`'s tables that the new tokens turn by, int64 [B, L]."""
-        if not self.switches(rope):
-            return self.positions()
-        return self.once(("rows", rope.switch), lambda: self._rows_by_length(rope.switch))
-
-    def _rows_by_length(self, switch: int) -> Value:
-        graph = self.graph
-        length = graph.op("Max", self.total(), self._rotation_length)
-        long = graph.op("Greater", length, graph.ints(switch), dtype=TensorProto.BOOL)
-        shift = graph.op("Where", long, graph.ints(switch), graph.ints(0), dtype=TensorProto.INT64)
-        return graph.op("Add", self.positions(), shift)
-
-    def alibi(self, alibi: Alibi) -> Value:
-        """What ALiBi adds to the scores [1, H, 1, S], up to a constant in each row."""
-        return self.once(alibi, lambda: self._emit_alibi(alibi))
-
-    def _emit_alibi(self, alibi: Alibi) -> Value:
-        graph, dtype = self.graph, self.settings.dtype
-        zero, one = (graph.constant(np.array(n, dtype=np.int64)) for n in (0, 1))
-        end = graph.op("Squeeze", self.total(), graph.ints(0))
-        keys = graph.op("Range", zero, end, one)
-        distance = graph.op("Cast", graph.op("Sub", keys, end), dtype=dtype, to=dtype)  # ≤ 0
-        slopes = np.array(alibi.slopes, helper.tensor_dtype_to_np_dtype(dtype))
-        return graph.op("Mul", graph.array("alibi_slopes", slopes[None, :, None, None]), distance)
 
     def _emit(self, name: str, layers: list[nn.Module], x: Value) -> Value:
         y = self._linears.emit(name, layers, x)

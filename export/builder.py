@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 from .external_data import ExternalData, tensor_bytes
 
@@ -49,7 +57,7 @@ class GraphBuilder:
         return self.input(name, tensor.data_type, default.shape)
 
     def output(self, name: str, value: Value, dims: Sequence[Dim]) -> None:
-        """Make `value`, which no node reads, the graph's output `name`."""
+        """Make `value` the graph's output `name`, by which nodes to come may read it."""
         for node in reversed(self._nodes):
             node.output[:] = [name if output == value.name else output for output in node.output]
         self._outputs.append(helper.make_tensor_value_info(name, value.dtype, dims))
@@ -117,10 +125,29 @@ class GraphBuilder:
             helper.make_node(kind, names, outputs, name=node, domain=domain, **attributes)
         )
 
-    def model(self, opset: int, ir_version: int, metadata: dict[str, str]) -> ModelProto:
+    def branch(
+        self, name: str, emit: Callable[[], Sequence[Value]], inputs: Sequence[ValueInfoProto] = ()
+    ) -> GraphProto:
+        """The nodes that `emit` appends, as a graph for If or, with `inputs`, for Loop.
+
+        `emit` returns the graph's outputs. Inside, all values from before may be used; outside,
+        nothing of it but what If and Loop give.
+        """
+        outer, self._nodes = self._nodes, []
+        try:
+            outputs = [
+                helper.make_tensor_value_info(value.name, value.dtype, None) for value in emit()
+            ]
+            return helper.make_graph(self._nodes, name, inputs, outputs)
+        finally:
+            self._nodes = outer
+
+    def model(
+        self, opset: int, ir_version: int, metadata: dict[str, str], name: str = "decoder"
+    ) -> ModelProto:
         """The finished model; nothing in it depends on time, place or hash order."""
         graph = helper.make_graph(
-            self._nodes, "decoder", self._inputs, self._outputs, self._initializers
+            self._nodes, name, self._inputs, self._outputs, self._initializers
         )
         opsets = [helper.make_opsetid("", opset)]
         if any(node.domain == CONTRIB for node in self._nodes):

@@ -23,12 +23,14 @@ _ALIGNMENT = 64  # the others at a cache line
 class ExternalData:
     """Appends tensors to the data files of the graph at `graph` (…/model.onnx).
 
+    A file holds `limit` bytes, FILE_LIMIT when that is None.
+
     A context manager: leaving it flushes the last file to the disk.
     """
 
-    def __init__(self, graph: Path, limit: int = FILE_LIMIT):
+    def __init__(self, graph: Path, limit: int | None = None):
         self._graph = graph
-        self._limit = limit
+        self._limit = limit or FILE_LIMIT
         self._file: BinaryIO | None = None
         self.files: list[Path] = []  # written so far, in order
 

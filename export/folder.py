@@ -1,68 +1,127 @@
 """`export_folder`: a checkpoint becomes a folder, whole or not at all."""
 
-import errno
-import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 
 from ..mlx_model.checkpoints.checkpoint import Checkpoint
+from ..mlx_model.checkpoints.whole_folder import check_target, written_whole
 from ..mlx_model.config import ModelConfig
 from ..mlx_model.load import load_decoder
 from ..runtime.errors import InputError
 from .builder import PRODUCER
-from .graph import write_graph
+from .graph import Progress, write_graph
+from .int8_cache import calibration_ids
 from .quantize import quantize_decoder
-from .settings import DIALECTS, WEIGHTS, Settings
-from .sidecars import write_sidecars
+from .settings import DIALECTS, KV_TYPES, WEIGHTS, Settings
+from .sidecars import WrittenGraph, write_sidecars
+from .targets import TARGETS
+from .targets import check_target as check_target_fits
 
-_GQA_HEAD_MULTIPLE = 16  # onnxruntime's GroupQueryAttention rotates heads of such sizes only
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+_GQA_HEAD_MULTIPLE = 8  # onnxruntime's GroupQueryAttention attends with heads of such sizes only
 
 
 def export_folder(
     checkpoint: Checkpoint,
     out: Path,
     *,
-    weights: str = "q4",
-    dialect: str = "gqa",
+    weights: str | Sequence[str] | None = None,
+    dialect: str | None = None,
     context: int | None = None,
+    kv: str | None = None,
+    target: str = "cpu",
+    sampling: bool = False,
     exact: bool = False,
     overwrite: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Export a checkpoint to the folder `out`, which is returned.
 
-    `weights`: "fp32", "fp16", "q4" or "int8"; what the checkpoint has quantized is taken over as
-    it is. `dialect`: "gqa" for onnxruntime's fused operators, "standard" for ONNX's own. `context`
-    is the longest sequence in tokens, the model's own when None. `exact` makes the graph that
-    parity is measured with: no int8 activations, no dropped residuals; slow. `overwrite` permits
-    replacing a folder that an export wrote. `progress(done, total)` counts bytes of the
-    checkpoint's weights.
+    `weights`: "fp32", "fp16", "q4" or "int8", or several of them for as many graphs, of which
+    genai_config.json names the first; what the checkpoint has quantized is taken over as it is.
+    `dialect`: "gqa" for onnxruntime's fused operators, "standard" for ONNX's own. `context` is the
+    longest sequence in tokens, the model's own when None. `kv`: what the KV cache holds, "int8" or,
+    as None, the activations' type; for int8 the graph is run here on two short sequences. `target`
+    is whom the graphs are made for, a key of `targets.TARGETS`; it decides on weights and dialect
+    where they are None. `sampling` adds the outputs of `sampling_head`. `exact` makes
+    the graph that parity is measured with: no int8 activations, no dropped residuals; slow.
+    `overwrite` permits replacing a folder that an export wrote. `progress(done, total)` counts
+    bytes of the checkpoint's weights, once a graph.
 
     The folder appears under its name when it is complete; what fails or is interrupted leaves
-    nothing. Raises InputError for settings that do not fit the model, an `out` that exists and may
-    not be replaced, weights beyond float16's range, and a disk that is full.
+    nothing. Raises InputError for settings that do not fit the model or the target, an `out` that
+    exists and may not be replaced, weights beyond float16's range, and a disk that is full.
     """
-    _check_choice("weights", weights, WEIGHTS)
-    _check_choice("dialect", dialect, DIALECTS)
-    target = Path(out).resolve()
-    _check_target(target, overwrite)
-    decoder = load_decoder(checkpoint)
-    config = decoder.config
-    settings = Settings(weights, dialect, _context(config, context), exact)
-    _check_dialect(config, settings)
-    if settings.quantized:
-        quantize_decoder(decoder, weights)
-    with _written_whole(target) as folder:
-        graph = folder / "onnx" / f"model{settings.suffix}.onnx"
-        graph.parent.mkdir()
-        data_files = write_graph(decoder, graph, settings, progress)
-        write_sidecars(folder, checkpoint, config, settings, len(data_files))
+    check_choice("target", target, tuple(TARGETS))
+    kinds = [weights] if isinstance(weights, str) else weights or [TARGETS[target].default_weights]
+    place = Path(out).resolve()
+    check_target(place, overwrite, is_exported, "export")
+    config = load_decoder(checkpoint).config
+    wanted = Settings(
+        dialect=dialect or TARGETS[target].dialects[0],
+        context=_context(config, context),
+        exact=exact,
+        packed=TARGETS[target].packed,
+        sampling=sampling,
+    )
+    each = [_settings(config, wanted, kind, kv, target) for kind in dict.fromkeys(kinds)]
+    overall = _Overall(progress, len(each))
+    with written_whole(place) as folder:
+        (folder / "onnx").mkdir()
+        graphs = [_write(checkpoint, folder, settings, target, overall.next()) for settings in each]
+        write_sidecars(folder, checkpoint, config, graphs)
     return Path(out)
+
+
+def _settings(
+    config: ModelConfig, wanted: Settings, weights: str, kv: str | None, target: str
+) -> Settings:
+    """Those of one graph. Raises InputError for what does not fit."""
+    check_choice("weights", weights, WEIGHTS)
+    check_choice("dialect", wanted.dialect, DIALECTS)
+    settings = replace(wanted, weights=weights, kv=_kv_type(wanted.dialect, weights, kv))
+    check_target_fits(target, config, settings)
+    _check_dialect(config, settings)
+    return settings
+
+
+def _write(
+    checkpoint: Checkpoint,
+    folder: Path,
+    settings: Settings,
+    target: str,
+    progress: Progress | None,
+) -> WrittenGraph:
+    decoder = load_decoder(checkpoint)  # used up by each graph
+    calibration: list[list[int]] = []
+    if settings.kv == "int8":
+        vocab_size = decoder.config.vocab_size
+        calibration = calibration_ids(checkpoint, vocab_size, settings.context)
+    if settings.quantized:
+        quantize_decoder(decoder, settings.weights)
+    path = folder / "onnx" / f"model{settings.suffix}.onnx"
+    data_files = write_graph(decoder, path, settings, progress, calibration)
+    left_over = TARGETS[target].left_over(onnx.load(path, load_external_data=False))
+    return WrittenGraph(settings, len(data_files), target, tuple(left_over))
+
+
+class _Overall:
+    """Progress of several graphs as one; of those to come, each is taken to be as large."""
+
+    def __init__(self, report: Progress | None, graphs: int):
+        self._report, self._left = report, graphs + 1
+        self._before = self._total = 0  # bytes of the graphs that are done; of this one
+
+    def next(self) -> Progress | None:
+        """What the next graph reports to."""
+        self._before, self._total, self._left = self._before + self._total, 0, self._left - 1
+        return self._report and self._add
+
+    def _add(self, done: int, total: int) -> None:
+        self._total = total
+        self._report(self._before + done, self._before + total * self._left)
 
 
 def is_exported(folder: Path) -> bool:
@@ -81,22 +140,25 @@ def best_dialect(config: ModelConfig) -> str:
     return "standard" if config.head_dim % _GQA_HEAD_MULTIPLE else "gqa"
 
 
-def _check_choice(what: str, choice: str, known: tuple[str, ...]) -> None:
+def check_choice(what: str, choice: str, known: tuple[str, ...]) -> None:
     if choice not in known:
         raise InputError(f"there is no {what} {choice!r}; choose {', '.join(known)}")
 
 
-def _check_target(target: Path, overwrite: bool) -> None:
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise InputError(f"{target} is a file; choose a directory that does not exist")
-    if not any(target.iterdir()):
-        return
-    if not is_exported(target):
-        raise InputError(f"{target} exists and no export wrote it; choose another directory")
-    if not overwrite:
-        raise InputError(f"{target} exists; allow overwriting it or choose another directory")
+def _kv_type(dialect: str, weights: str, kv: str | None) -> str:
+    """What the cache of such a graph holds. Raises InputError for what no CPU kernel takes."""
+    own = "fp16" if weights == "fp16" else "fp32"
+    if kv in (None, own):
+        return own
+    check_choice("type of KV cache", kv, KV_TYPES)
+    if kv == "int8" and dialect == "standard":
+        raise InputError("ONNX's Attention takes no int8 KV cache; export with the dialect gqa")
+    if kv != "int8":
+        raise InputError(
+            f"with {weights} weights onnxruntime's attention takes a KV cache in {own} or int8, "
+            f"not in {kv}; choose one of these, or fp16 weights for a cache in fp16"
+        )
+    return kv
 
 
 def _context(config: ModelConfig, wanted: int | None) -> int:
@@ -113,46 +175,3 @@ def _check_dialect(config: ModelConfig, settings: Settings) -> None:
             f"the model's heads have {config.head_dim} dimensions, the dialect gqa takes multiples "
             f"of {_GQA_HEAD_MULTIPLE} only; export it with the dialect standard"
         )
-
-
-@contextmanager
-def _written_whole(target: Path) -> Iterator[Path]:
-    """A directory beside `target` that takes its place at the end, or is removed."""
-    partial, old = (
-        target.with_name(f".{target.name}.{os.getpid()}.{part}") for part in ("partial", "old")
-    )
-    created = [parent for parent in target.parents if not parent.exists()]
-    try:
-        partial.mkdir(parents=True)
-        yield partial
-        _replace(target, partial, old)
-    except OSError as error:
-        raise _disk_error(error, target) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        if not target.exists():
-            for parent in created:
-                parent.rmdir()
-
-
-def _replace(target: Path, partial: Path, old: Path) -> None:
-    """Two renames where there was a folder before; it comes back if the second fails."""
-    if not target.exists():
-        partial.rename(target)
-        return
-    target.rename(old)
-    try:
-        partial.rename(target)
-    except BaseException:
-        old.rename(target)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _disk_error(error: OSError, target: Path) -> InputError:
-    if error.errno in _FULL:
-        return InputError(
-            f"no space left on the disk of {target}; nothing was kept: free some, or choose a "
-            "directory on another disk"
-        )
-    return InputError(f"cannot write {error.filename or target}: {error.strerror or error}")

@@ -1,6 +1,6 @@
 """From a decoder to a `.onnx` file and its data files: the forward runs once and leaves a graph."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import mlx.core as mx
@@ -9,11 +9,15 @@ import numpy as np
 from mlx.utils import tree_flatten
 from onnx import TensorProto
 
+from ..mlx_model.config import ModelConfig
 from ..mlx_model.decoder import Decoder
 from .base_ops import Inputs, LayerCache, OnnxOps
 from .builder import GraphBuilder, Value
 from .external_data import ExternalData
 from .gqa_ops import GqaOps
+from .int8_cache import quantize_cache
+from .requirements import minimum_onnxruntime
+from .sampling_head import add_sampling_head
 from .settings import Settings
 from .standard_ops import StandardOps
 
@@ -21,7 +25,7 @@ Progress = Callable[[int, int], None]  # bytes of the checkpoint's weights: done
 
 _OPS: dict[str, type[OnnxOps]] = {"gqa": GqaOps, "standard": StandardOps}
 # Opset, and the lowest IR version that ONNX's version table allows with it.
-_VERSIONS = {"gqa": (21, 10), "standard": (23, 11)}
+VERSIONS = {"gqa": (21, 10), "standard": (23, 11)}
 
 
 def write_graph(
@@ -29,8 +33,11 @@ def write_graph(
     path: Path,
     settings: Settings,
     progress: Progress | None = None,
+    calibration: Sequence[Sequence[int]] = (),
 ) -> list[Path]:
     """Write the graph to `path`; returns the data files beside it, in order.
+
+    `calibration`: the sequences of ids that an int8 cache gets its scales from.
 
     The decoder is used up: a weight is let go as soon as it has been written, so that no more
     than the checkpoint itself is held. Raises InputError for weights that float16 cannot hold and
@@ -40,9 +47,12 @@ def write_graph(
         graph = GraphBuilder(data)
         switch = _rope_switch(decoder, settings)
         _build(graph, decoder, settings, switch, progress)
-    opset, ir_version = _VERSIONS[settings.dialect]
-    model = graph.model(opset, ir_version, _metadata(settings, switch))
+    opset, ir_version = VERSIONS[settings.dialect]
+    model = graph.model(opset, ir_version, _metadata(decoder.config, settings, switch))
     path.write_bytes(model.SerializeToString(deterministic=True))
+    if settings.kv == "int8":
+        quantize_cache(model, path, decoder.config, calibration)
+        path.write_bytes(model.SerializeToString(deterministic=True))
     return data.files
 
 
@@ -52,16 +62,18 @@ def _rope_switch(decoder: Decoder, settings: Settings) -> int | None:
     return switch if switch is not None and switch < settings.context else None
 
 
-def _metadata(settings: Settings, switch: int | None) -> dict[str, str]:
+def _metadata(config: ModelConfig, settings: Settings, switch: int | None) -> dict[str, str]:
     """What the engine, and anyone who meets the file alone, should know of the graph."""
     switches = {} if switch is None else {"pippin.rope_switch": str(switch)}
+    if switches and config.rope_grows:
+        switches["pippin.rope_grows"] = "true"
     return {
         **switches,
         "pippin.dialect": settings.dialect,
         "pippin.weights": settings.weights,
         "pippin.context": str(settings.context),
         "pippin.exact": str(settings.exact).lower(),
-        "pippin.minimum_onnxruntime": settings.minimum_onnxruntime,
+        "pippin.minimum_onnxruntime": minimum_onnxruntime(config, settings),
     }
 
 
@@ -88,7 +100,7 @@ def _build(
     for index in range(config.layers):
         names = [f"past_key_values.{index}.{part}" for part in ("key", "value")]
         caches.append(LayerCache(index, *(graph.input(n, settings.dtype, kv) for n in names)))
-    release = _Release(decoder, progress)
+    release = Release(decoder, progress)
     logits = decoder(
         _OPS[settings.dialect](graph, decoder, settings, inputs, release), inputs.ids, caches
     )
@@ -99,13 +111,15 @@ def _build(
     for cache in caches:
         for name in (cache.present_key, cache.present_value):
             graph.output(name, Value(name, settings.dtype), kv)
+    if settings.sampling:
+        add_sampling_head(graph, Value("logits", logits.dtype), config.vocab_size)
 
 
-class _Release:
+class Release:
     """Takes the weights out of layers that have been written, and reports how far that is."""
 
-    def __init__(self, decoder: Decoder, progress: Progress | None):
-        self._total = sum(array.nbytes for _, array in tree_flatten(decoder.parameters()))
+    def __init__(self, model: nn.Module, progress: Progress | None):
+        self._total = sum(array.nbytes for _, array in tree_flatten(model.parameters()))
         self._done = 0
         self._progress = progress
 

@@ -4,7 +4,7 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 
-from ..mlx_model.numpy_ops import dense_weight
+from ..mlx_model.dense import dense_weight
 from . import floats
 from .builder import CONTRIB, GraphBuilder, Value
 from .nbits import NBits, container_bits, from_layer, pack, stack
@@ -47,7 +47,9 @@ class Linears:
     def kind(self, layer: nn.Module) -> tuple:
         """Layers of equal kind can be one product."""
         bias = "bias" in layer
-        return (layer.bits, layer.group_size, bias) if self.is_quantized(layer) else (bias,)
+        if not self.is_quantized(layer):
+            return (bias,)
+        return layer.mode, layer.bits, layer.group_size, bias
 
     def is_quantized(self, layer: nn.Module) -> bool:
         """Whether the layer's codes go into the graph."""
@@ -55,7 +57,7 @@ class Linears:
 
     def table_codes(self, layer: nn.Module) -> NBits:
         """The codes of a table: nothing is added to its rows, which are looked up too."""
-        return from_layer(layer, container_bits(layer.bits, self._settings.weights))
+        return from_layer(layer, container_bits(layer, self._settings.weights))
 
     def stored_codes(self, name: str, matrix: NBits) -> tuple[Value, Value]:
         """Initializers: packed codes [N, G, bytes] and scales [N, G]."""
@@ -114,7 +116,7 @@ class Linears:
 
     def _codes(self, layers: list[nn.Module]) -> NBits:
         """The quantized layers' rows, one below the other, with columns for their residuals."""
-        bits = container_bits(layers[0].bits, self._settings.weights)
+        bits = container_bits(layers[0], self._settings.weights)
         matrix = stack([from_layer(layer, bits) for layer in layers])
         if self._settings.exact or not self.takes_residual_columns:
             return matrix

@@ -1,4 +1,4 @@
-"""What kind of graph is wanted."""
+"""What kind of graph is wanted, and what was written."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,9 @@ from onnx import TensorProto
 
 WEIGHTS = ("fp32", "fp16", "q4", "int8")
 DIALECTS = ("gqa", "standard")
+KV_TYPES = ("fp32", "fp16", "int8")
+# Names the node of gqa graphs that fails on such a mask, so that onnxruntime's error says why.
+PADDED_ON_THE_LEFT = "attention_mask begins with padding, which must stand on the right"
 
 
 @dataclass(frozen=True)
@@ -16,13 +19,9 @@ class Settings:
     dialect: str = "gqa"  # one of DIALECTS
     context: int = 2048  # positions that the rotation tables cover, tokens
     exact: bool = False  # no shortcut beyond float32 rounding: for parity, not for speed
-
-    @property
-    def minimum_onnxruntime(self) -> str:
-        """The oldest release that was seen to run such a graph on a CPU."""
-        if self.dialect == "standard":
-            return "1.23"  # opset 23
-        return "1.22" if self.quantized else "1.19"  # 8-bit MatMulNBits; GroupQueryAttention
+    kv: str = "fp32"  # one of KV_TYPES: what the KV cache holds
+    packed: bool = True  # q, k and v are one product
+    sampling: bool = False  # see `sampling_head`
 
     @property
     def quantized(self) -> bool:
@@ -30,10 +29,25 @@ class Settings:
 
     @property
     def dtype(self) -> int:
-        """ONNX's type of activations, norms and the KV cache."""
+        """ONNX's type of activations, norms and, unless it is int8, the KV cache."""
         return TensorProto.FLOAT16 if self.weights == "fp16" else TensorProto.FLOAT
 
     @property
     def suffix(self) -> str:
         """What follows "model" in the graph's file name, as transformers.js expects it."""
         return "" if self.weights == "fp32" else f"_{self.weights}"
+
+
+@dataclass(frozen=True)
+class WrittenGraph:
+    """A graph that is in the folder."""
+
+    settings: Settings
+    data_files: int  # how many files hold its weights
+    target: str  # whom it was made for, a key of `targets.TARGETS`
+    left_over: tuple[str, ...]  # operators that the target leaves to the CPU
+
+    @property
+    def name(self) -> str:
+        """Its file in onnx/."""
+        return f"model{self.settings.suffix}.onnx"

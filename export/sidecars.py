@@ -6,58 +6,73 @@ tokenizer's files. Formats: onnxruntime-genai's `Config` (src/config.h) and tran
 """
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..mlx_model.checkpoints.checkpoint import Checkpoint
 from ..mlx_model.config import ModelConfig
 from .readme import readme
-from .settings import Settings
+from .settings import Settings, WrittenGraph
 
 _SEARCH_LENGTH = 2048  # genai reserves the KV cache for this many tokens unless told otherwise
 
 
 def write_sidecars(
-    folder: Path, checkpoint: Checkpoint, config: ModelConfig, settings: Settings, data_files: int
+    folder: Path, checkpoint: Checkpoint, config: ModelConfig, graphs: Sequence[WrittenGraph]
 ) -> None:
-    """Write all files of the folder but the graph; `data_files` is the number of its data files."""
-    eos = _eos_ids(checkpoint)
+    """Write all files of the folder but the graphs; genai_config.json is for the first of them."""
+    settings = graphs[0].settings
+    checkpoint = replace(checkpoint, config=_decoder_config(checkpoint.config))
+    eos = eos_ids(checkpoint)
     files = {
-        "config.json": _config(checkpoint, config, settings, data_files),
-        "generation_config.json": _generation_config(checkpoint, eos),
+        "config.json": _config(checkpoint, config, graphs),
+        "generation_config.json": generation_config(checkpoint, eos),
         "genai_config.json": _genai_config(checkpoint, config, settings, eos),
     }
     if checkpoint.tokenizer_json:
-        files["tokenizer_config.json"] = _tokenizer_config(checkpoint, settings)
-        _write(folder / "tokenizer.json", checkpoint.tokenizer_json)
+        files["tokenizer_config.json"] = tokenizer_config(checkpoint, settings.context)
+        write_text(folder / "tokenizer.json", checkpoint.tokenizer_json)
     for name, content in files.items():
-        _write(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    _write(folder / "README.md", readme(config, settings))
+        write_text(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    write_text(folder / "README.md", readme(config, graphs, eos, bool(checkpoint.tokenizer_json)))
 
 
-def _write(path: Path, text: str) -> None:
+def _decoder_config(config: dict[str, Any]) -> dict[str, Any]:
+    """`config`, or what it says of the decoder where that is one part of several (Gemma 3)."""
+    text = config.get("text_config")
+    if not isinstance(text, dict):
+        return config
+    parts = ("text_config", "vision_config", "architectures")
+    return {key: value for key, value in config.items() if key not in parts} | text
+
+
+def write_text(path: Path, text: str) -> None:
+    """The text as UTF-8, its lines ended alike everywhere."""
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _config(
-    checkpoint: Checkpoint, config: ModelConfig, settings: Settings, data_files: int
+    checkpoint: Checkpoint, config: ModelConfig, graphs: Sequence[WrittenGraph]
 ) -> dict[str, Any]:
     """The checkpoint's config.json, the sizes of the KV cache spelled out."""
     dropped = ("quantization", "quantization_config", "transformers.js_config")
     kept = {key: value for key, value in checkpoint.config.items() if key not in dropped}
     return kept | {
+        "vocab_size": config.vocab_size,
         "head_dim": config.head_dim,
         "num_key_value_heads": config.kv_heads,
-        "max_position_embeddings": settings.context,
+        "max_position_embeddings": graphs[0].settings.context,
         "transformers.js_config": {
-            "dtype": settings.weights,
+            "dtype": graphs[0].settings.weights,
             "kv_cache_dtype": {"fp16": "float16", "q4f16": "float16"},
-            "use_external_data_format": {f"model{settings.suffix}.onnx": data_files},
+            "use_external_data_format": {graph.name: graph.data_files for graph in graphs},
         },
     }
 
 
-def _generation_config(checkpoint: Checkpoint, eos: list[int]) -> dict[str, Any]:
+def generation_config(checkpoint: Checkpoint, eos: list[int]) -> dict[str, Any]:
     """With all ids that end a reply, since some consumers look nowhere else for them."""
     config = dict(checkpoint.generation_config)
     if not config:
@@ -66,11 +81,12 @@ def _generation_config(checkpoint: Checkpoint, eos: list[int]) -> dict[str, Any]
     return config | ({"eos_token_id": eos[0] if len(eos) == 1 else eos} if eos else {})
 
 
-def _tokenizer_config(checkpoint: Checkpoint, settings: Settings) -> dict[str, Any]:
+def tokenizer_config(checkpoint: Checkpoint, context: int) -> dict[str, Any]:
     """Of the one class that needs tokenizer.json alone; the template as one string."""
     config = {key: v for key, v in checkpoint.tokenizer_config.items() if key != "auto_map"}
-    config = {"model_max_length": settings.context} | config
+    config = {"model_max_length": context} | config
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
+    config["model_input_names"] = ["input_ids", "attention_mask"]  # no token types: optimum fails
     template = config.pop("chat_template", None)
     if isinstance(template, list):  # several, by name
         named = {entry["name"]: entry["template"] for entry in template}
@@ -127,7 +143,7 @@ def _genai_config(
     }
 
 
-def _eos_ids(checkpoint: Checkpoint) -> list[int]:
+def eos_ids(checkpoint: Checkpoint) -> list[int]:
     """All ids that end a reply: what the files name, and the template's end of turn."""
     if checkpoint.tokenizer_json:
         return sorted(checkpoint.tokenizer().eos_token_ids)

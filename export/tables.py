@@ -7,7 +7,7 @@ import mlx.nn as nn
 import numpy as np
 from onnx import TensorProto
 
-from ..mlx_model.numpy_ops import dense_weight
+from ..mlx_model.dense import dense_weight
 from . import floats
 from .builder import GraphBuilder, Value
 from .linear import Linears

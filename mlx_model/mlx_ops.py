@@ -55,11 +55,12 @@ class MlxOps:
         split = mx.unflatten(x, -1, (heads, -1))  # [B, L, heads, D]
         if layer.weight.ndim == 1:
             return self.norm(layer, split).flatten(-2)
+        wide = split.astype(mx.float32)
         if isinstance(layer, nn.LayerNorm):
-            normed = mx.fast.layer_norm(split, None, None, layer.eps)
+            normed = mx.fast.layer_norm(wide, None, None, layer.eps)
         else:
-            normed = mx.fast.rms_norm(split, None, layer.eps)
-        return (normed * layer.weight).flatten(-2)
+            normed = mx.fast.rms_norm(wide, None, layer.eps)
+        return (normed * layer.weight).astype(x.dtype).flatten(-2)
 
     def attention(
         self,

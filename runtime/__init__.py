@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .errors import Cancelled, ContextError, InputError, PippinError
     from .generator import Chunk, Generator, Result, Stats
+    from .ort_embedder import OrtEmbedder
     from .ort_engine import OrtEngine
     from .prompt_cache import PromptCache
     from .sampling import Sampler, SamplingParams
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "errors": ("Cancelled", "ContextError", "InputError", "PippinError"),
     "generator": ("Chunk", "Generator", "Result", "Stats"),
+    "ort_embedder": ("OrtEmbedder",),
     "ort_engine": ("OrtEngine",),
     "prompt_cache": ("PromptCache",),
     "sampling": ("Sampler", "SamplingParams"),
@@ -33,6 +35,7 @@ __all__ = [
     "ContextError",
     "Generator",
     "InputError",
+    "OrtEmbedder",
     "OrtEngine",
     "PippinError",
     "PromptCache",

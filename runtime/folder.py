@@ -1,33 +1,29 @@
-"""The exported folder: which graph to run, and whether its files are all there.
-
-The layout is that of DESIGN §6: `config.json`, tokenizer files, `onnx/model{suffix}.onnx` and its
-external data `onnx/model{suffix}.onnx_data[_k]`. Nothing here opens a graph.
-"""
+"""A folder with a graph: which graph to run, and whether its files are all there, and whole."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from .errors import InputError
+from .graph_file import GraphFile, read_graph_file
+from .layouts import Layout, TensorNames, read_layout
 
-SUFFIXES = {"fp32": "", "fp16": "_fp16", "q4": "_q4", "q4f16": "_q4f16", "int8": "_int8"}
-# Without a choice of the caller's: what a CPU runs fastest first. It computes half precision by
-# converting to and fro, so that those graphs come last.
-_PREFERENCE = ("q4", "int8", "fp32", "fp16", "q4f16")
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """An exported folder and the graph chosen in it."""
+    """A folder and the graph chosen in it."""
 
     path: Path
-    weights: str  # a key of SUFFIXES
+    weights: str  # a key of SUFFIXES, or what a graph outside onnx/ is called
     graph: Path
-    data: tuple[Path, ...]  # external data files, in order
+    data: tuple[Path, ...]  # external data files
     config: dict[str, Any]
+    config_file: str  # config.json, or genai_config.json where it stands in its place
+    names: TensorNames
+    operators: dict[str, str]  # the operator that makes a value, by the value's name
 
     @property
     def weight_bytes(self) -> int:
@@ -48,71 +44,72 @@ class ModelFolder:
 
 
 def open_folder(path: Path | str, weights: str | None = None) -> ModelFolder:
-    """Choose the graph with `weights` ("fp32", "fp16", "q4", "q4f16" or "int8") in a folder.
+    """Choose the graph with `weights` in a folder that Pippin, optimum or others wrote.
 
-    Without a choice, the first of q4, int8, fp32, fp16, q4f16 that is there. Raises InputError when
-    the folder is none, lacks the graph, or lacks an external data file that its config counts.
+    `weights` is "fp32", "fp16", "q4", "q4f16" or "int8" in a folder of Pippin's, a graph's name
+    without .onnx in those that have no onnx/; None for what runs fastest. Raises InputError when
+    the folder is none, lacks the graph, or a data file of it is missing or too short.
     """
     path = Path(path)
-    config = _read_config(path)
-    graphs = {
-        name: path / "onnx" / f"model{suffix}.onnx"
-        for name, suffix in SUFFIXES.items()
-        if (path / "onnx" / f"model{suffix}.onnx").is_file()
-    }
-    if not graphs:
+    layout = read_layout(path)
+    chosen = _choose(path, layout, weights)
+    graph = layout.graphs[chosen]
+    file = read_graph_file(graph)
+    return ModelFolder(
+        path=path,
+        weights=chosen,
+        graph=graph,
+        data=check_data_files(graph, file),
+        config=layout.config,
+        config_file=layout.config_file,
+        names=layout.names,
+        operators=file.operators,
+    )
+
+
+def _choose(path: Path, layout: Layout, weights: str | None) -> str:
+    if not layout.graphs:
         raise InputError(
-            f"{path} holds no onnx/model*.onnx; give a folder that `pippin export` wrote"
+            f"{path} holds {_no_graph(path)}; give a folder that `pippin export` wrote"
         )
     if weights is None:
-        weights = next(name for name in _PREFERENCE if name in graphs)
-    elif weights not in SUFFIXES:
-        raise InputError(f"weights {weights!r} is none of {', '.join(SUFFIXES)}")
-    elif weights not in graphs:
-        raise InputError(f"{path} holds no {weights} weights; it has {', '.join(graphs)}")
-    graph = graphs[weights]
-    return ModelFolder(path, weights, graph, _data_files(graph, config), config)
+        return next(iter(layout.graphs))
+    if weights not in layout.graphs:
+        raise InputError(f"{path} holds no {weights} weights; it has {', '.join(layout.graphs)}")
+    return weights
 
 
-def _read_config(path: Path) -> dict[str, Any]:
-    if not path.is_dir():
-        raise InputError(f"{path} is not a directory; give a folder that `pippin export` wrote")
-    file = path / "config.json"
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(
-            f"{path} holds no config.json; give a folder that `pippin export` wrote"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file} cannot be read ({error}); export the model again") from error
-    if not isinstance(config, dict):
-        raise InputError(f"{file} is not a JSON object; export the model again")
-    return config
+def _no_graph(path: Path) -> str:
+    """What there is in place of a graph that can be run."""
+    parts = sorted(f.name for f in (*path.glob("*.onnx"), *path.glob("onnx/*.onnx")))
+    if any(name.startswith("decoder_with_past") for name in parts):
+        return f"its first step and the others as two graphs ({', '.join(parts)}), not one"
+    return "no onnx/model*.onnx or model*.onnx"
 
 
-def _data_files(graph: Path, config: dict[str, Any]) -> tuple[Path, ...]:
-    """The external data files of `graph`: as many as its config counts, all of them present."""
-    names = [f"{graph.name}_data", *(f"{graph.name}_data_{k}" for k in range(1, 1000))]
-    count = _data_count(graph, config)
-    if count is None:
-        count = next(n for n, name in enumerate(names) if not (graph.parent / name).is_file())
-    files = tuple(graph.parent / name for name in names[:count])
-    for file in files:
-        if not file.is_file():
+def check_data_files(graph: Path, file: GraphFile) -> tuple[Path, ...]:
+    """The data files of `graph`, in the order of their first tensors.
+
+    Raises InputError for one that is missing, shorter than its tensors, or outside the folder.
+    """
+    needed: dict[str, int] = {}
+    for tensor in file.external:
+        end = tensor.offset + (tensor.length or 0)
+        needed[tensor.location] = max(needed.get(tensor.location, 0), end)
+    for location, size in needed.items():
+        data = graph.parent / location
+        if not location or ".." in Path(location).parts or Path(location).is_absolute():
             raise InputError(
-                f"{file} is missing, one of {count} data files of {graph.name}; "
+                f"{graph} keeps weights in {location!r}, outside its folder; export it again"
+            )
+        if not data.is_file():
+            raise InputError(
+                f"{data} is missing, one of {len(needed)} data files of {graph.name}; "
                 "copy it too, or export the model again"
             )
-    return files
-
-
-def _data_count(graph: Path, config: dict[str, Any]) -> int | None:
-    """Number of data files as `transformers.js_config` states it; None when it does not."""
-    section = config.get("transformers.js_config")
-    stated = section.get("use_external_data_format") if isinstance(section, dict) else None
-    if isinstance(stated, dict):
-        stated = stated.get(graph.name, stated.get("model"))
-    if isinstance(stated, int) and 0 <= stated < 1000:  # true stands for one
-        return int(stated)
-    return None
+        if (found := data.stat().st_size) < size:
+            raise InputError(
+                f"{data} has {found:,} bytes where {graph.name} needs {size:,}; "
+                "copy it again, or export the model again"
+            )
+    return tuple(graph.parent / location for location in needed)

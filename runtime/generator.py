@@ -82,16 +82,26 @@ class Generator:
     def from_folder(
         cls, path: Path | str, *, weights: str | None = None, threads: int | None = None
     ) -> "Generator":
-        """A generator on onnxruntime, from a folder that `pippin export` wrote.
+        """A generator on onnxruntime, from a folder that `pippin export` wrote, or optimum, or
+        onnxruntime-genai's model builder.
 
-        `weights` is "fp32", "fp16", "q4", "q4f16" or "int8" (None: the fastest that is there);
-        `threads` None means one a physical core. Raises InputError when the folder cannot be used.
+        `weights` is "fp32", "fp16", "q4", "q4f16" or "int8", and where there is no onnx/ the
+        graph's name without .onnx (None: the fastest that is there); `threads` None means one a
+        physical core. Raises InputError when the folder cannot be used.
         """
         from .ort_engine import OrtEngine
+        from .ort_seq2seq import OrtSeq2SeqEngine, is_exported_seq2seq
         from .tokenizer import Tokenizer
 
-        engine = OrtEngine.from_folder(path, weights=weights, threads=threads)
-        return cls(engine, Tokenizer.from_folder(Path(path)))
+        kind = OrtSeq2SeqEngine if is_exported_seq2seq(path) else OrtEngine
+        engine = kind.from_folder(path, weights=weights, threads=threads)
+        tokenizer = Tokenizer.from_folder(Path(path))
+        if tokenizer.vocab_size > engine.info.vocab_size:
+            raise InputError(
+                f"{Path(path) / 'tokenizer.json'} has {tokenizer.vocab_size:,} tokens, the graph's "
+                f"logits have {engine.info.vocab_size:,}; give the tokenizer of this model"
+            )
+        return cls(engine, tokenizer)
 
     def encode(
         self,

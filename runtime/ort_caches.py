@@ -71,12 +71,10 @@ class SharedCaches:
     def bind(self, binding: ort.IOBinding) -> None:
         if self._bound is binding:
             return
-        for name, buffer in zip(self._graph.cache_names, self._buffers, strict=True):
-            for bind, end in (
-                (binding.bind_input, "past_key_values"),
-                (binding.bind_output, "present"),
-            ):
-                bind(f"{end}.{name}", "cpu", 0, buffer.dtype.type, buffer.shape, buffer.ctypes.data)
+        names = zip(self._graph.past_names, self._graph.present_names, strict=True)
+        for (past, present), buffer in zip(names, self._buffers, strict=True):
+            for bind, name in ((binding.bind_input, past), (binding.bind_output, present)):
+                bind(name, "cpu", 0, buffer.dtype.type, buffer.shape, buffer.ctypes.data)
         self._bound = binding
 
     def take(self, binding: ort.IOBinding) -> None:
@@ -116,9 +114,10 @@ class GrowingCaches:
         pass
 
     def bind(self, binding: ort.IOBinding) -> None:
-        for name, value in zip(self._graph.cache_names, self._values, strict=True):
-            binding.bind_ortvalue_input(f"past_key_values.{name}", value)
-            binding.bind_output(f"present.{name}", "cpu")
+        for name, value in zip(self._graph.past_names, self._values, strict=True):
+            binding.bind_ortvalue_input(name, value)
+        for name in self._graph.present_names:
+            binding.bind_output(name, "cpu")
 
     def take(self, binding: ort.IOBinding) -> None:
         self._values = binding.get_outputs()[1:]  # the first is `logits`

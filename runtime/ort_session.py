@@ -10,9 +10,7 @@ from .engine import Choose, EngineInfo, Progress, check_room, check_tokens
 from .errors import Cancelled, PippinError
 from .memory import check_memory
 from .ort_caches import STEP, Caches, GrowingCaches, SharedCaches
-from .ort_graph import Graph, plain_reason
-
-CHUNK = 256  # tokens of one prefill call; larger ones are slower in GroupQueryAttention
+from .ort_graph import CHUNK, MERGED, Graph, plain_reason
 
 
 class OrtSession:
@@ -21,7 +19,8 @@ class OrtSession:
     Whatever a decode step reads and writes stays bound from one step to the next, but for the
     attention mask, which is one longer each time, and the caches of a graph that does not share.
     Where the graph rotates long sequences otherwise, crossing that length computes all tokens anew,
-    so that a session says what one prefill would say.
+    and so does each token beyond it where every length has a rotation of its own: a session says
+    what one prefill would say.
     """
 
     def __init__(self, graph: Graph, info: EngineInfo, caches: Caches | None = None) -> None:
@@ -29,19 +28,22 @@ class OrtSession:
         self._caches = caches or (SharedCaches if graph.shared else GrowingCaches)(graph)
         self._length = 0
         self._tokens: list[int] = []  # those in the caches
-        self._switched = False  # the cached keys are rotated as for more than `rope_switch` tokens
+        self._rotated_as = 0  # the shortest sequence whose keys are rotated as the cached ones
         self._rotation_length = np.zeros(1, np.int64)
         self._binding = graph.session.io_binding()
         self._ids = np.zeros((1, CHUNK), np.int64)
         self._positions = np.zeros((1, CHUNK), np.int64)
         self._mask = np.ones((1, 0), np.int64)
-        self._logits = np.zeros((1, 1, graph.vocab_size), np.float32)
+        self._logits = np.zeros((1, 1, graph.vocab_size), graph.logits_dtype)
+        self._cached = np.zeros(1, np.bool_)  # whether there is a cache, for a merged graph
         self._count = np.zeros(graph.num_logits or (), np.int64)
         self._bound_length = 0  # L of the inputs that are bound
         if graph.num_logits is not None:
             self._bind_input("num_logits", self._count, graph.num_logits)
         if graph.rope_switch is not None:
             self._bind_input("rotation_length", self._rotation_length, (1,))
+        if graph.merged:
+            self._bind_input(MERGED, self._cached, (1,))
 
     @property
     def length(self) -> int:
@@ -63,12 +65,12 @@ class OrtSession:
         self._check(tokens)
         self.reserve(self._length + len(tokens))
         self._rotate_for(self._length + len(tokens))
-        for start in range(0, len(tokens), CHUNK):
+        for start, part in self._parts(tokens):
             if should_stop is not None and should_stop():
                 raise Cancelled(f"prefill was stopped after {start} of {len(tokens)} tokens")
-            logits = self._forward(tokens[start : start + CHUNK])
+            logits = self._forward(part)
             if progress is not None:
-                progress(min(start + CHUNK, len(tokens)), len(tokens))
+                progress(start + len(part), len(tokens))
         return logits.copy()
 
     def step(self, token: int) -> np.ndarray:
@@ -82,8 +84,7 @@ class OrtSession:
         check_memory(4 * len(tokens) * vocab_size, f"the logits of {len(tokens)} tokens")
         logits = np.empty((1, len(tokens), vocab_size), np.float32)
         self._rotate_for(self._length + len(tokens))
-        for start in range(0, len(tokens), CHUNK):
-            part = tokens[start : start + CHUNK]
+        for start, part in self._parts(tokens, all_rows=True):
             self._run(part, logits[:, start : start + len(part)], 0)
         return logits[0]
 
@@ -108,12 +109,13 @@ class OrtSession:
     def fork(self) -> "OrtSession":
         other = OrtSession(self._graph, self._info, self._caches.fork(self._length))
         other._length, other._tokens = self._length, list(self._tokens)
-        other._switched = self._switched
+        other._rotated_as = self._rotated_as
         return other
 
     def save(self, path: Path, tokens: Sequence[int]) -> None:
         if len(tokens) != self._length:
             raise ValueError(f"{len(tokens)} tokens do not stand for a cache of {self._length}")
+        self._rotate_for(self._length)  # as `load` will take it to be, whatever was rolled back
         write_cache(path, self._info.fingerprint, tokens, self._caches.layers(self._length))
 
     def load(self, file: CacheFile) -> None:
@@ -125,48 +127,64 @@ class OrtSession:
             keys = file.array(f"{index}.keys", shape, layer.dtype)
             self._caches.put(index, (keys, file.array(f"{index}.values", shape, layer.dtype)))
         self._length, self._tokens = length, list(file.tokens)
-        self._switched = self._is_switched(length)
+        self._rotated_as = self._rotation_of(length)
 
     def _check(self, tokens: Sequence[int]) -> None:
         check_tokens(tokens, self._info.vocab_size)
         check_room(self._length, len(tokens), self._info.context)
 
-    def _is_switched(self, length: int) -> bool:
+    def _rotation_of(self, length: int) -> int:
+        """The shortest sequence that is rotated as one of `length` tokens; 0 for any short one."""
         switch = self._graph.rope_switch
-        return switch is not None and length > switch
+        if switch is None or length <= switch:
+            return 0
+        return length if self._graph.rope_grows else switch + 1
 
     def _rotate_for(self, total: int) -> None:
         """Make the cached keys, and those of the next runs, those of a sequence of `total`."""
-        wanted = self._is_switched(total)
+        wanted = self._rotation_of(total)
         self._rotation_length[0] = total
-        if wanted != self._switched and self._length:
+        if wanted != self._rotated_as and self._length:
             tokens = list(self._tokens)
             self.rollback(0)
-            for start in range(0, len(tokens), CHUNK):
-                self._forward(tokens[start : start + CHUNK])
-        self._switched = wanted
+            for _, part in self._parts(tokens):
+                self._forward(part)
+        self._rotated_as = wanted
+
+    def _parts(
+        self, tokens: Sequence[int], *, all_rows: bool = False
+    ) -> Iterator[tuple[int, Sequence[int]]]:
+        """What one run after the other takes, and where it begins in `tokens`."""
+        start = 0
+        while start < len(tokens):
+            part = tokens[start : start + self._graph.run_length(self._length, all_rows)]
+            yield start, part
+            start += len(part)
 
     def _forward(self, tokens: Sequence[int]) -> np.ndarray:
-        """Append at most CHUNK `tokens`; the last one's logits [V], valid until the next call."""
-        if self._graph.num_logits is None and len(tokens) > 1:
-            logits = np.empty((1, len(tokens), self._graph.vocab_size), np.float32)
-            self._run(tokens, logits, 0)
-            return logits[0, -1]
-        self._run(tokens, self._logits, 1)
-        return self._logits[0, 0]
+        """Append the `tokens` of one run; the last one's logits, float32 [V], valid until the next
+        call.
+        """
+        last_row = self._graph.num_logits is not None or len(tokens) == 1
+        self._run(tokens, self._logits, 1 if last_row else 0)
+        return self._logits[0, 0].astype(np.float32, copy=False)
 
     def _run(self, tokens: Sequence[int], logits: np.ndarray, count: int) -> None:
-        """Append `tokens`; the logits of the last `count` of them (0: all) go to `logits`."""
+        """Append `tokens`; the logits of the last `count` of them (0: all) go to `logits`, of which
+        there may be fewer rows, for the last ones.
+        """
         total = self._length + len(tokens)
         self.reserve(total)
         self._count[...] = count
+        self._cached[...] = self._length > 0
         self._bind_tokens(tokens, total)
+        name = self._graph.names.logits
         if count:
-            address = logits.ctypes.data
-            self._binding.bind_output("logits", "cpu", 0, np.float32, logits.shape, address)
+            dtype, address = logits.dtype.type, logits.ctypes.data
+            self._binding.bind_output(name, "cpu", 0, dtype, logits.shape, address)
         else:
             # Graphs state one row of logits: onnxruntime takes no bound buffer for more.
-            self._binding.bind_output("logits", "cpu")
+            self._binding.bind_output(name, "cpu")
         self._caches.bind(self._binding)
         try:
             self._graph.session.run_with_iobinding(self._binding)
@@ -175,21 +193,23 @@ class OrtSession:
                 f"onnxruntime failed after {self._length} tokens: {plain_reason(error)}"
             ) from error
         if not count:
-            logits[...] = self._binding.get_outputs()[0].numpy()
+            logits[...] = self._binding.get_outputs()[0].numpy()[:, -logits.shape[1] :]
         self._caches.take(self._binding)
         self._length = total
         self._tokens.extend(tokens)
 
     def _bind_tokens(self, tokens: Sequence[int], total: int) -> None:
-        new = len(tokens)
+        new, names = len(tokens), self._graph.names
+        if new > self._ids.size:
+            self._ids, self._positions = (np.zeros((1, new), np.int64) for _ in range(2))
         self._ids[0, :new] = tokens
         self._positions[0, :new] = np.arange(self._length, total)
         if new != self._bound_length:
-            self._bind_input("input_ids", self._ids, (1, new))
+            self._bind_input(names.input_ids, self._ids, (1, new))
             if self._graph.positions:
-                self._bind_input("position_ids", self._positions, (1, new))
+                self._bind_input(names.position_ids, self._positions, (1, new))
             self._bound_length = new
-        self._bind_input("attention_mask", self._mask, (1, total))
+        self._bind_input(names.attention_mask, self._mask, (1, total))
 
     def _bind_input(self, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-        self._binding.bind_input(name, "cpu", 0, np.int64, shape, array.ctypes.data)
+        self._binding.bind_input(name, "cpu", 0, array.dtype.type, shape, array.ctypes.data)

@@ -96,6 +96,9 @@ class Tokenizer:
         if (template := _read(path / "chat_template.jinja")) is not None:
             tokenizer_config |= {"chat_template": template}
         config = _read_json(path / "config.json")
+        if not config:  # onnxruntime-genai's own folders have none
+            genai = _read_json(path / "genai_config.json").get("model")
+            config = genai if isinstance(genai, dict) else {}
         generation_config = _read_json(path / "generation_config.json")
         return cls.from_parts(tokenizer_json, tokenizer_config, config, generation_config)
 

@@ -61,7 +61,7 @@ BREAKAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "no *.safetensors"),
     "unknown architecture": (lambda f: _config(f, model_type="llamb"), "'llamb'"),
     "unimplemented key": (lambda f: _config(f, sliding_window=64), "'sliding_window'"),
-    "unimplemented value": (lambda f: _config(f, hidden_act="relu2"), "hidden_act = 'relu2'"),
+    "unimplemented value": (lambda f: _config(f, hidden_act="tanh3"), "hidden_act = 'tanh3'"),
     "damaged config": (lambda f: (f / "config.json").write_text("{"), "not valid JSON at line 1"),
     "no config": (lambda f: (f / "config.json").unlink(), "is not a model directory"),
     "missing weight": (lambda f: _weights(f, lambda w: w.pop(Q_PROJ)), f"lacks {Q_PROJ}"),

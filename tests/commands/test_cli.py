@@ -24,8 +24,8 @@ HEAVY = (
     "tokenizers",
 )
 COMMANDS = [
-    *("bench", "chat", "doctor", "export", "generate", "inspect"),
-    *("list", "parity", "pull", "rm", "verify"),
+    *("bench", "chat", "doctor", "embed", "eval", "export", "generate", "inspect"),
+    *("list", "parity", "pull", "quantize", "rm", "verify"),
 ]
 
 
@@ -182,7 +182,10 @@ def test_variables_are_named_after_command_and_option(name: str) -> None:
     assert command.name == name
     for option in command.params:
         if isinstance(option, click.Option):
-            assert f"--{option.name.replace('_', '-')}" in option.opts
+            prefix = f"PIPPIN_{name.upper()}_"
+            variable = option.envvar or prefix + option.name.upper()
+            spelled = [opt.strip("-").replace("-", "_").upper() for opt in option.opts]
+            assert variable in [prefix + opt for opt in spelled]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")

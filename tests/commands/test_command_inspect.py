@@ -40,6 +40,30 @@ def test_parameters_are_those_that_transformers_counts(tmp_path: Path, changes: 
     ]
 
 
+CLASSIC = {
+    "GPT2": {"n_embd": 64, "n_head": 4, "n_layer": 2},
+    "GPTNeoX": {},
+    "GPTJ": {"n_embd": 64, "n_head": 4, "n_layer": 2, "rotary_dim": 8},
+    "Bloom": {"n_head": 4, "n_layer": 2},
+    "Mpt": {"d_model": 64, "n_heads": 4, "n_layers": 2},
+    "OPT": {"ffn_dim": 80},
+    "Falcon": {"new_decoder_architecture": True, "num_kv_heads": 2},
+    "Starcoder2": {},
+    "StableLm": {"qk_layernorm": True, "hidden_size": 96},
+    "Cohere2": {"tie_word_embeddings": False},
+}
+
+
+@pytest.mark.parametrize("kind", CLASSIC)
+def test_names_of_every_family_have_their_component(tmp_path: Path, kind: str) -> None:
+    """What is stored, by its own names, is what the decoder counts by ours."""
+    tiny = make_tiny(tmp_path / "model", kind, **CLASSIC[kind])
+    inspection = inspect_model(tiny.path, "tiny", 16)
+    assert inspection.parameters == tiny.reference.num_parameters()
+    for component in inspection.components:
+        assert 0 < component.bytes == 4 * component.parameters, component.name
+
+
 def test_memory_is_what_the_engine_takes(model: Path) -> None:
     engine = load_generator(str(model), "mlx").engine
     half, full = inspect_model(model, "tiny", context=100).costs

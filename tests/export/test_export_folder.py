@@ -11,6 +11,7 @@ import pytest
 import pippin
 from pippin.export import external_data, folder, graph, sidecars
 from pippin.export.folder import export_folder
+from pippin.mlx_model.checkpoints import whole_folder
 from pippin.mlx_model.checkpoints.checkpoint import Checkpoint
 from pippin.mlx_model.load import load_decoder
 from pippin.runtime.errors import InputError
@@ -49,9 +50,9 @@ POINTS = {
     "a later tensor": (external_data.ExternalData, "add", 9),
     "closing the data": (external_data.os, "fsync", 0),
     "the graph": (graph.GraphBuilder, "model", 0),
-    "a side file": (sidecars, "_write", 1),
-    "the last side file": (sidecars, "_write", 3),
-    "the rename": (folder, "_replace", 0),
+    "a side file": (sidecars, "write_text", 1),
+    "the last side file": (sidecars, "write_text", 3),
+    "the rename": (whole_folder, "_replace", 0),
 }
 
 

@@ -1,5 +1,7 @@
 """Data files beside a graph: chunks below the limit, offsets that can be mapped, exact sizes."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -7,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from pippin.export import external_data
 from pippin.export.external_data import ExternalData, tensor_bytes
+from pippin.export.folder import export_folder
+from pippin.export.verify import verify_folder
+from pippin.runtime.errors import InputError
+from pippin.runtime.ort_engine import OrtEngine
+from support.exported import PlainRun, random_ids, tiny_checkpoint
 
 
 def place(tensor):
@@ -56,3 +64,23 @@ def test_chunks_must_add_up(tmp_path):
 def test_four_bit_elements_take_half_a_byte():
     assert tensor_bytes(TensorProto.UINT4, (3, 5)) == 8
     assert tensor_bytes(TensorProto.FLOAT16, (3, 5)) == 30
+
+
+def test_several_data_files_load_in_onnxruntime(tmp_path, monkeypatch):
+    """As a model of more than 2 GB has them, at a limit that a tiny one passes."""
+    monkeypatch.setattr(external_data, "FILE_LIMIT", 60_000)
+    out = export_folder(tiny_checkpoint(tmp_path / "tiny"), tmp_path / "out", weights="fp32")
+    files = sorted(file.name for file in (out / "onnx").glob("*_data*"))
+    assert len(files) > 10
+    assert {"model.onnx_data", "model.onnx_data_1", "model.onnx_data_10"} <= set(files)
+    config = json.loads((out / "config.json").read_text())
+    counts = config["transformers.js_config"]["use_external_data_format"]
+    assert counts == {"model.onnx": len(files)}
+    assert verify_folder(out).ok
+    monkeypatch.undo()
+    one = export_folder(tiny_checkpoint(tmp_path / "tiny"), tmp_path / "one", weights="fp32")
+    ids = random_ids(20)
+    np.testing.assert_array_equal(PlainRun(out)(ids), PlainRun(one)(ids))
+    (out / "onnx" / "model.onnx_data_7").unlink()
+    with pytest.raises(InputError, match=r"model\.onnx_data_7 is missing"):
+        OrtEngine.from_folder(out)

@@ -19,12 +19,20 @@ def folder(request, tmp_path):
 
 
 def failure(folder):
-    """The one check that fails, the last."""
-    checks = verify_folder(folder)
-    assert all(check.ok for check in checks[:-1])
-    assert not checks[-1].ok
-    assert "\n" not in checks[-1].detail
-    return checks[-1]
+    """The first check that fails."""
+    report = verify_folder(folder)
+    assert not report.ok
+    check = next(check for check in report.checks if not check.ok)
+    assert "\n" not in check.detail
+    return check
+
+
+def damage(folder):
+    """The first check that finds a damaged file; nobody can use such a folder."""
+    report = verify_folder(folder)
+    assert report.damaged
+    assert not any(verdict.works for verdict in report.consumers)
+    return next(check for check in report.checks if check.damaged)
 
 
 def change_json(path, change):
@@ -44,26 +52,30 @@ def change_graph(folder, change):
 def test_a_whole_folder_passes(weights, dialect, tmp_path):
     checkpoint = tiny_checkpoint(tmp_path / "tiny", tie_word_embeddings=True)
     out = export_folder(checkpoint, tmp_path / "out", weights=weights, dialect=dialect)
-    checks = verify_folder(out)
-    assert [check.name for check in checks] == [
-        *("graph", "data files", "inputs", "outputs", "cache", "tokenizer"),
+    report = verify_folder(out)
+    assert [check.name for check in report.checks] == [
+        *("graph", "data files", "config.json", "inputs", "outputs", "cache", "tokenizer"),
         *("genai_config.json", "greedy run"),
     ]
-    assert all(check.ok for check in checks)
+    assert report.ok
+    assert {check.graph for check in report.checks} == {graph_path(out).relative_to(out).as_posix()}
 
 
 def test_missing_data(folder):
     (folder / "onnx" / "model.onnx_data").unlink()
-    check = failure(folder)
-    assert (check.name, check.detail) == ("data files", "model.onnx_data is missing")
+    check = damage(folder)
+    assert check.name == "data files"
+    assert "model.onnx_data is missing" in check.detail
 
 
 def test_truncated_data(folder):
     path = folder / "onnx" / "model.onnx_data"
     path.write_bytes(path.read_bytes()[:-100])
-    check = failure(folder)
+    check = damage(folder)
     assert check.name == "data files"
-    assert re.search(r"model\.onnx_data has \d+ bytes, .* ends at \d+", check.detail)
+    found, needed = path.stat().st_size, path.stat().st_size + 100
+    wanted = rf"model\.onnx_data has {found:,} bytes where model\.onnx needs {needed:,}"
+    assert re.search(wanted, check.detail)
 
 
 def test_miscounted_data(folder):
@@ -71,7 +83,7 @@ def test_miscounted_data(folder):
         config["transformers.js_config"]["use_external_data_format"] = {"model.onnx": 2}
 
     change_json(folder / "config.json", change)
-    assert failure(folder).detail == "config.json counts 2 data files, the graph has 1"
+    assert damage(folder).detail == "config.json counts 2 data files, model.onnx has 1"
 
 
 def test_a_path_out_of_the_folder(folder):
@@ -80,12 +92,14 @@ def test_a_path_out_of_the_folder(folder):
         tensor.external_data[0].value = "../../secret"
 
     change_graph(folder, change)
-    assert "'../../secret', not beside the graph" in failure(folder).detail
+    assert "keeps weights in '../../secret', outside" in damage(folder).detail
 
 
 def test_damaged_graph(folder):
     graph_path(folder).write_bytes(b"\xff" * 100)
-    assert failure(folder).name == "graph"
+    check = damage(folder)
+    assert check.name == "graph"
+    assert "model.onnx is no ONNX model" in check.detail
 
 
 @pytest.mark.parametrize(
@@ -99,7 +113,10 @@ def test_damaged_graph(folder):
 )
 def test_sizes_that_the_config_does_not_share(key, value, name, folder):
     change_json(folder / "config.json", lambda config: config.update({key: value}))
-    assert failure(folder).name == name
+    report = verify_folder(folder)
+    check = next(check for check in report.checks if check.damaged)
+    assert check.name == name
+    assert re.search(rf"model\.onnx has .*config\.json says {key} = {value}", check.detail)
 
 
 def test_renamed_and_retyped_inputs(folder):
@@ -145,7 +162,7 @@ def test_a_vocabulary_larger_than_the_model(folder):
 
     words = {f"w{i}": i for i in range(98)}
     Tokenizer(WordLevel(words, unk_token="w0")).save(str(folder / "tokenizer.json"))
-    check = failure(folder)
+    check = damage(folder)
     assert check.name == "tokenizer"
     assert check.detail == "tokenizer.json has id 97, the model has 97 tokens"
 
@@ -178,6 +195,11 @@ def test_weights_that_are_not_numbers(folder):
     assert failure(folder).detail == "logits are not all finite"
 
 
-def test_no_folder_at_all(tmp_path):
-    with pytest.raises(InputError, match=r"holds no onnx/model\*\.onnx"):
+@pytest.mark.parametrize("config", [None, "{}"])
+def test_no_folder_at_all(config, tmp_path):
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    with pytest.raises(InputError, match=r"holds no (config\.json|onnx/model\*\.onnx)"):
         verify_folder(tmp_path)
+    with pytest.raises(InputError, match="not a directory"):
+        verify_folder(tmp_path / "nowhere")

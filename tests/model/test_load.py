@@ -102,8 +102,8 @@ def test_impossible_quantization_is_refused(tiny_factory, edited):
 
 
 def test_other_quantization_modes_are_refused(tiny_factory, edited):
-    folder = edited(tiny_factory(), quantization={"bits": 4, "group_size": 32, "mode": "mxfp4"})
-    with pytest.raises(InputError, match="'mxfp4'"):
+    folder = edited(tiny_factory(), quantization={"bits": 4, "group_size": 32, "mode": "mxfp6"})
+    with pytest.raises(InputError, match="'mxfp6'"):
         load_decoder(open_checkpoint(folder))
 
 

@@ -1,11 +1,15 @@
-"""Exported folders: which graph is chosen, and what is said when something is not there."""
+"""Folders of graphs: which one is chosen, and what is said when something is not there."""
 
 import json
+import re
+import shutil
 
+import onnx
 import pytest
 
 from pippin.runtime.errors import InputError
-from pippin.runtime.folder import SUFFIXES, open_folder
+from pippin.runtime.folder import open_folder
+from pippin.runtime.layouts import SUFFIXES, has_graph
 from support.graphs import write_folder
 
 
@@ -16,8 +20,15 @@ def folder(tmp_path):
 
 def add_weights(folder, *names):
     for name in names:
-        for end in (".onnx", ".onnx_data"):
-            (folder / "onnx" / f"model{SUFFIXES[name]}{end}").write_bytes(b"x")
+        shutil.copy(folder / "onnx" / "model.onnx", folder / "onnx" / f"model{SUFFIXES[name]}.onnx")
+
+
+def edit(folder, change):
+    """Apply `change` to the graph's proto, weights left where they are."""
+    file = folder / "onnx" / "model.onnx"
+    model = onnx.load(file, load_external_data=False)
+    change(model)
+    file.write_bytes(model.SerializeToString())
 
 
 def test_what_is_there_is_taken(folder):
@@ -34,6 +45,7 @@ def test_order_of_preference_and_choice(folder):
     assert open_folder(folder).weights == "int8"
     add_weights(folder, "q4")
     assert open_folder(str(folder)).weights == "q4"
+    add_weights(folder, "q8", "uint8", "bnb4")
     for name, suffix in SUFFIXES.items():
         assert open_folder(folder, name).graph.name == f"model{suffix}.onnx"
 
@@ -41,26 +53,97 @@ def test_order_of_preference_and_choice(folder):
 def test_weights_that_are_not_there(folder):
     with pytest.raises(InputError, match="no q4 weights; it has fp32"):
         open_folder(folder, "q4")
-    with pytest.raises(InputError, match="none of fp32, fp16, q4"):
-        open_folder(folder, "q5")
 
 
-@pytest.mark.parametrize("stated", [{"model.onnx": 3}, {"model": 3}, 3])
-def test_a_missing_data_file_is_named(folder, stated):
-    config = json.loads((folder / "config.json").read_text())
-    config["transformers.js_config"] = {"use_external_data_format": stated}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "onnx" / "model.onnx_data_1").write_bytes(b"")
-    with pytest.raises(InputError, match=r"model\.onnx_data_2 is missing, one of 3"):
+def test_a_missing_data_file_is_named(folder):
+    (folder / "onnx" / "model.onnx_data").unlink()
+    with pytest.raises(InputError, match=r"model\.onnx_data is missing, one of 1 data files"):
         open_folder(folder)
-    (folder / "onnx" / "model.onnx_data_2").write_bytes(b"")
-    assert len(open_folder(folder).data) == 3
 
 
-def test_data_files_are_counted_when_the_config_does_not_say(folder):
-    (folder / "config.json").write_text("{}")
-    (folder / "onnx" / "model.onnx_data_1").write_bytes(b"")
-    assert len(open_folder(folder).data) == 2
+def test_one_of_several_data_files(folder):
+    data = folder / "onnx" / "model.onnx_data"
+
+    def move(model):
+        tensor = next(t for t in model.graph.initializer if t.name == "head")
+        entry = next(e for e in tensor.external_data if e.key == "location")
+        entry.value = "model.onnx_data_1"
+
+    edit(folder, move)
+    with pytest.raises(InputError, match=r"model\.onnx_data_1 is missing, one of 2 data files"):
+        open_folder(folder)
+    shutil.copy(data, folder / "onnx" / "model.onnx_data_1")
+    found = open_folder(folder)
+    assert sorted(file.name for file in found.data) == ["model.onnx_data", "model.onnx_data_1"]
+
+
+def test_a_data_file_that_is_cut_off(folder):
+    data = folder / "onnx" / "model.onnx_data"
+    content = data.read_bytes()
+    data.write_bytes(content[:5000])
+    needs = rf"model\.onnx_data has 5,000 bytes where model\.onnx needs {len(content):,}"
+    with pytest.raises(InputError, match=needs):
+        open_folder(folder)
+
+
+@pytest.mark.parametrize("location", ["../../secret", "/etc/passwd", ""])
+def test_data_outside_the_folder(location, folder):
+    def point(model):
+        tensor = next(t for t in model.graph.initializer if t.external_data)
+        next(e for e in tensor.external_data if e.key == "location").value = location
+
+    edit(folder, point)
+    with pytest.raises(InputError, match=f"keeps weights in {re.escape(repr(location))}, outside"):
+        open_folder(folder)
+
+
+def test_other_layouts(folder, tmp_path):
+    """Without onnx/, graphs go by their names; in it, a merged decoder only where no other is."""
+    onnx_folder = folder / "onnx"
+    (onnx_folder / "model.onnx").rename(onnx_folder / "decoder_model_merged.onnx")
+    assert open_folder(folder).graph.name == "decoder_model_merged.onnx"
+    shutil.copy(onnx_folder / "decoder_model_merged.onnx", onnx_folder / "model.onnx")
+    assert open_folder(folder, "fp32").graph.name == "model.onnx"
+
+    top = tmp_path / "top"
+    shutil.copytree(onnx_folder, top)
+    shutil.copy(folder / "config.json", top)
+    assert has_graph(top)
+    assert open_folder(top).weights == "model"
+    shutil.copy(top / "model.onnx", top / "model_quantized.onnx")
+    assert open_folder(top).weights == "model_quantized"
+    with pytest.raises(InputError, match="it has model_quantized, model, decoder_model_merged"):
+        open_folder(top, "q4")
+
+
+def test_the_graph_that_genai_config_names(folder, tmp_path):
+    top = tmp_path / "top"
+    shutil.copytree(folder / "onnx", top)
+    (top / "model.onnx").rename(top / "phi-cpu-int4.onnx")
+    decoder = {"filename": "phi-cpu-int4.onnx", "head_size": 16, "num_hidden_layers": 2}
+    model = {"decoder": decoder, "vocab_size": 97, "context_length": 700}
+    (top / "genai_config.json").write_text(json.dumps({"model": model}))
+    found = open_folder(top)
+    assert (found.weights, found.config_file) == ("phi-cpu-int4", "genai_config.json")
+    assert found.config == {
+        "vocab_size": 97,
+        "max_position_embeddings": 700,
+        "head_dim": 16,
+        "num_hidden_layers": 2,
+    }
+    (top / "config.json").write_text(json.dumps({"vocab_size": 98, "hidden_size": 32}))
+    both = open_folder(top)
+    assert both.config_file == "config.json"
+    assert both.config == found.config | {"vocab_size": 98, "hidden_size": 32}
+
+
+def test_a_decoder_in_two_graphs(folder):
+    for name in ("decoder_model.onnx", "decoder_with_past_model.onnx"):
+        shutil.copy(folder / "onnx" / "model.onnx", folder / "onnx" / name)
+    (folder / "onnx" / "model.onnx").unlink()
+    assert not has_graph(folder)
+    with pytest.raises(InputError, match=r"as two graphs \(decoder_model\.onnx, decoder_with_past"):
+        open_folder(folder)
 
 
 def test_no_folder_of_ours(folder, tmp_path):
@@ -74,7 +157,7 @@ def test_no_folder_of_ours(folder, tmp_path):
         with pytest.raises(InputError, match=r"config\.json"):
             open_folder(folder)
     (tmp_path / "empty" / "config.json").write_text("{}")
-    with pytest.raises(InputError, match=r"onnx/model\*\.onnx"):
+    with pytest.raises(InputError, match=r"no onnx/model\*\.onnx or model\*\.onnx"):
         open_folder(tmp_path / "empty")
 
 

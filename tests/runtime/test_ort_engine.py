@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pippin.runtime import ort_session
+from pippin.runtime import ort_graph
 from pippin.runtime.errors import Cancelled, ContextError, InputError
 from pippin.runtime.ort_engine import OrtEngine
 from support.graphs import Shape, reference, write_folder
@@ -366,5 +366,5 @@ def test_saving_leaves_nothing_half_written(gqa, tmp_path, monkeypatch):
 
 def test_chunk_size_changes_nothing(gqa, monkeypatch):
     for chunk in (1, 7, 128, 256):
-        monkeypatch.setattr(ort_session, "CHUNK", chunk)
+        monkeypatch.setattr(ort_graph, "CHUNK", chunk)
         gqa.check(gqa.engine.open().prefill(IDS[:150]), 150)

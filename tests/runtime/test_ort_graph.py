@@ -38,13 +38,13 @@ def test_a_truncated_graph(tmp_path, cut):
 def test_truncated_data(tmp_path):
     file = write_folder(tmp_path) / "onnx" / "model.onnx_data"
     file.write_bytes(file.read_bytes()[:5000])
-    refused(tmp_path, r"cannot load .*model\.onnx")
+    refused(tmp_path, r"model\.onnx_data has 5,000 bytes where model\.onnx needs")
 
 
 def test_missing_data_that_no_config_counts(tmp_path):
     write_folder(tmp_path, config={"transformers.js_config": None})
     (tmp_path / "onnx" / "model.onnx_data").unlink()
-    refused(tmp_path, r"model\.onnx_data")
+    refused(tmp_path, r"model\.onnx_data is missing")
 
 
 def test_an_opset_too_new(tmp_path):
@@ -55,7 +55,10 @@ def test_an_opset_too_new(tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "value", "found"),
-    [("num_hidden_layers", 3, 2), ("num_key_value_heads", 4, 2), ("head_dim", 8, 16)],
+    [
+        *(("num_hidden_layers", 3, 2), ("num_key_value_heads", 4, 2), ("head_dim", 8, 16)),
+        ("vocab_size", 98, 97),
+    ],
 )
 def test_a_config_that_contradicts_the_graph(tmp_path, key, value, found):
     write_folder(tmp_path, config={key: value})
@@ -87,7 +90,7 @@ def test_a_graph_with_no_context_stated(tmp_path):
 
 
 @pytest.mark.parametrize("dialect", ["gqa", "standard"])
-def test_without_metadata_caches_are_not_shared_and_the_config_gives_the_context(tmp_path, dialect):
+def test_without_metadata_operators_tell_the_cache_and_the_config_the_context(tmp_path, dialect):
     write_folder(tmp_path, dialect=dialect, metadata={}, config={"max_position_embeddings": 123})
     engine = OrtEngine.from_folder(tmp_path)
     assert engine.info.context == 123

@@ -20,7 +20,7 @@ from .tiny import make_tiny
 # Heads of 16 for GroupQueryAttention, rows of 96 and 160 for groups of 32.
 SIZES = {"hidden_size": 96, "intermediate_size": 160}
 CONTEXT = 256
-_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_TYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int8)": np.int8}
 
 
 def tiny_checkpoint(folder: Path, **changes: Any) -> Checkpoint:

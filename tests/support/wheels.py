@@ -24,11 +24,21 @@ _HOME = os.environ.get("PIPPIN_HOME")
 @functools.cache
 def smollm2_gguf() -> Path:
     """SmolLM2-135M-Instruct, Q4_1, from the user's model store (pulled when it is not there)."""
+    return _stored("smollm2")
+
+
+@functools.cache
+def minilm_folder() -> Path:
+    """all-MiniLM-L6-v2, float32, from the user's model store (pulled when it is not there)."""
+    return _stored("minilm")
+
+
+def _stored(alias: str) -> Path:
     with mock.patch.dict(os.environ):
         os.environ.pop("PIPPIN_HOME", None)  # a test may have set it, the cached path outlives it
         if _HOME:
             os.environ["PIPPIN_HOME"] = _HOME
-        return store.resolve("smollm2", fetch=True)
+        return store.resolve(alias, fetch=True)
 
 
 @functools.cache
