@@ -10,7 +10,7 @@ from ..mlx_model.encoder_load import load_encoder
 from ..runtime.errors import InputError
 from ..runtime.recipe import read_recipe
 from .encoder_graph import write_encoder
-from .folder import check_choice, is_exported
+from .folder import check_choice, is_ours
 from .graph import Progress
 from .quantize import quantize_decoder
 from .settings import WEIGHTS, Settings
@@ -41,7 +41,7 @@ def export_encoder(
     check_choice("weights", weights, WEIGHTS)
     refuse_decoder_options("encoder", dialect, context)
     target = Path(out).resolve()
-    check_target(target, overwrite, is_exported, "export")
+    check_target(target, overwrite, is_ours, "export")
     recipe = read_recipe(checkpoint.path)
     encoder = load_encoder(checkpoint)
     stack = encoder.config.stack

@@ -57,7 +57,7 @@ def export_folder(
     check_choice("target", target, tuple(TARGETS))
     kinds = [weights] if isinstance(weights, str) else weights or [TARGETS[target].default_weights]
     place = Path(out).resolve()
-    check_target(place, overwrite, is_exported, "export")
+    check_target(place, overwrite, is_ours, "export")
     config = load_decoder(checkpoint).config
     wanted = Settings(
         dialect=dialect or TARGETS[target].dialects[0],
@@ -124,7 +124,7 @@ class _Overall:
         self._report(self._before + done, self._before + total * self._left)
 
 
-def is_exported(folder: Path) -> bool:
+def is_ours(folder: Path) -> bool:
     """Whether `folder` holds a graph that Pippin wrote."""
     for graph in sorted(folder.glob("onnx/*.onnx")):
         try:

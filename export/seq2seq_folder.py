@@ -8,7 +8,7 @@ from ..mlx_model.encoder_load import load_seq2seq
 from ..runtime.errors import InputError
 from ..runtime.seq2seq import banned_tokens
 from .encoder_folder import refuse_decoder_options, write_files
-from .folder import check_choice, is_exported
+from .folder import check_choice, is_ours
 from .graph import Progress
 from .quantize import quantize_decoder
 from .seq2seq_graph import write_seq2seq
@@ -39,7 +39,7 @@ def export_seq2seq(
     check_choice("weights", weights, WEIGHTS)
     refuse_decoder_options("encoder-decoder", dialect, context)
     target = Path(out).resolve()
-    check_target(target, overwrite, is_exported, "export")
+    check_target(target, overwrite, is_ours, "export")
     model = load_seq2seq(checkpoint)
     if weights == "fp16" and model.config.family == "t5":
         raise InputError("the activations of a t5 leave float16's range; export fp32, int8 or q4")

@@ -1,11 +1,12 @@
-"""Prints consumer × weights after the tests of this directory."""
+"""The table consumer × weights that is printed after the tests of tests/consumers."""
 
 from typing import Any
 
 _SIGNS = {"passed": "same", "failed": "DIFFERS", "skipped": "skipped"}
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
+def print_matrix(terminalreporter: Any) -> None:
+    """Print what the tests recorded, if any of them ran: one line a consumer."""
     cells: dict[str, dict[str, str]] = {}
     for outcome, sign in _SIGNS.items():
         for report in terminalreporter.stats.get(outcome, []):
