@@ -122,15 +122,15 @@ def prepare(
     return export_once(path, name, weights or DEFAULT_WEIGHTS, adapter, stages), "onnx"
 
 
-def open_with_adapter(path: Path, adapter: Path | None) -> "Checkpoint":
+def open_with_adapter(path: Path, adapter: Path | None, *, tokenizer: bool = True) -> "Checkpoint":
     """The checkpoint at `path`, with the adapter in the folder `adapter` if there is one.
 
-    Raises InputError as `open_checkpoint` and `with_adapter` do.
+    `tokenizer`, and what is raised, are as `open_checkpoint` and `with_adapter` have them.
     """
     from ..mlx_model.adapters import with_adapter
     from ..mlx_model.checkpoints.checkpoint import open_checkpoint
 
-    checkpoint = open_checkpoint(path)
+    checkpoint = open_checkpoint(path, tokenizer=tokenizer)
     return checkpoint if adapter is None else with_adapter(checkpoint, Path(adapter).expanduser())
 
 
@@ -265,10 +265,10 @@ def export_once(
     from ..mlx_model.checkpoints import store
     from ..mlx_model.checkpoints.lock import locked
 
-    checkpoint = base = open_with_adapter(path, None)
+    checkpoint = base = open_with_adapter(path, None, tokenizer=False)
     kind = weights
     if adapter is not None:
-        checkpoint = open_with_adapter(path, adapter)
+        checkpoint = open_with_adapter(path, adapter, tokenizer=False)
         kind = f"{weights}+{checkpoint.fingerprint}"
     exports = store.exports_dir(base.fingerprint)
     folder = exports / f"{kind}-{_digest(checkpoint)}"
@@ -282,6 +282,7 @@ def export_once(
 
         progress = stages(f"exporting {name}", "bytes") if stages else None
         dialect = _fastest_dialect(checkpoint)
+        checkpoint = open_with_adapter(path, adapter)
         export_checkpoint(checkpoint, folder, weights=weights, dialect=dialect, progress=progress)
     for other in exports.glob(f"{kind}-*"):
         if other != folder:  # of another tokenizer, or by another version of the exporter
@@ -312,8 +313,8 @@ def _fastest_dialect(checkpoint: "Checkpoint") -> str | None:
 def _digest(checkpoint: "Checkpoint") -> str:
     """8 hex digits of what an export depends on beside the checkpoint's fingerprint.
 
-    The tokenizer, the defaults, and the exporter's own source: an export made before a correction
-    is not used again after it.
+    The tokenizer (a GGUF's is in its fingerprint), the defaults, and the exporter's own source: an
+    export made before a correction is not used again after it.
     """
     package = Path(__file__).parent.parent
     texts = [

@@ -56,11 +56,12 @@ class Checkpoint:
         )
 
 
-def open_checkpoint(path: Path) -> Checkpoint:
+def open_checkpoint(path: Path, *, tokenizer: bool = True) -> Checkpoint:
     """Read all but the weights of the model at `path`: a directory or a .gguf file.
 
-    The weights' headers are checked against their files. Raises InputError when it is no model,
-    or is incomplete or damaged.
+    The weights' headers are checked against their files. `tokenizer` False leaves out a GGUF's,
+    whose conversion takes longer than all the rest. Raises InputError when it is no model, or is
+    incomplete or damaged.
     """
     if path.is_dir():
         return _open_directory(path)
@@ -68,15 +69,17 @@ def open_checkpoint(path: Path) -> Checkpoint:
         raise InputError(f"{path} does not exist; expected a model directory or a .gguf file")
     if path.suffix == ".safetensors":
         raise InputError(f"{path} is one file of a model; give its directory, {path.parent}")
-    return _open_gguf(path)
+    return _open_gguf(path, tokenizer)
 
 
-def _open_gguf(path: Path) -> Checkpoint:
+def _open_gguf(path: Path, tokenizer: bool) -> Checkpoint:
     file = read_gguf(path)
     config = gguf_model.read_config(file)
-    from .gguf_tokenizer import convert_gguf_tokenizer  # loads `tokenizers`
+    tokenizer_json, tokenizer_config = "", {}
+    if tokenizer:
+        from .gguf_tokenizer import convert_gguf_tokenizer  # loads `tokenizers`
 
-    tokenizer_json, tokenizer_config = convert_gguf_tokenizer(dict(file.metadata))
+        tokenizer_json, tokenizer_config = convert_gguf_tokenizer(dict(file.metadata))
     return Checkpoint(
         path=path,
         config=config,
