@@ -62,9 +62,12 @@ def format_bytes(count: float) -> str:
 def format_stats(stats: "Stats") -> str:
     """One line on what a reply took."""
     cached = f" ({stats.cached_tokens} cached)" if stats.cached_tokens else ""
+    drafted = ""
+    if stats.drafted_tokens:
+        drafted = f" ({stats.accepted_tokens} of {stats.drafted_tokens} drafted tokens accepted)"
     return (
         f"prompt {stats.prompt_tokens} tokens{cached}, {stats.prefill_rate:.1f} tok/s; "
-        f"reply {stats.reply_tokens} tokens, {stats.decode_rate:.1f} tok/s; "
+        f"reply {stats.reply_tokens} tokens{drafted}, {stats.decode_rate:.1f} tok/s; "
         f"first token after {stats.prefill_seconds:.2f} s; seed {stats.seed}"
     )
 

@@ -163,6 +163,12 @@ def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--ignore-eos", is_flag=True, default=None, help="Run on past end-of-turn tokens."
         ),
+        click.option(
+            "--prompt-lookup",
+            type=int,
+            metavar="N",
+            help="Guess up to N tokens at once where the text repeats itself.  [default: 0, off]",
+        ),
         *(click.option(name, type=kind, help=text, **section) for name, kind, text in _NUMBERS),
         click.option(
             "--logit-bias",
@@ -174,7 +180,7 @@ def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ]
     names = [number[0].removeprefix("--").replace("-", "_") for number in _NUMBERS]
-    names += ["logit_bias", "max_tokens", "stop", "ignore_eos"]
+    names += ["logit_bias", "max_tokens", "stop", "ignore_eos", "prompt_lookup"]
 
     @functools.wraps(function)
     def gather(*args: Any, **keywords: Any) -> Any:

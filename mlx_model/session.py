@@ -7,7 +7,14 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from ..runtime.engine import Choose, Engine, Progress, check_room, check_tokens
+from ..runtime.engine import (
+    Choose,
+    Engine,
+    Progress,
+    check_room,
+    check_tokens,
+    verifiable_tokens,
+)
 from ..runtime.errors import Cancelled
 from ..runtime.memory import check_memory
 from .caches.full import KVCache
@@ -64,6 +71,10 @@ class MlxSession:
     def verify(self, tokens: Sequence[int]) -> mx.array:
         self._check(tokens)
         return self._forward(tokens, last=0)
+
+    def verifiable(self, length: int, count: int) -> int:
+        context, rotated_as = self._engine.info.context, self._decoder.config.rotated_as
+        return verifiable_tokens(length, count, context, rotated_as)
 
     def decode(self, logits: mx.array, choose: Choose) -> Iterator[int]:
         token = choose(logits, 0)

@@ -63,6 +63,11 @@ class Session(Protocol):
     def verify(self, tokens: Sequence[int]) -> Array:
         """Append `tokens` and return the logits of each [L, V] (for speculation, perplexity)."""
 
+    def verifiable(self, length: int, count: int) -> int:
+        """How many of `count` tokens after the first `length` one `verify` takes at once, and as
+        that many steps would: not past the context, nor to where the model rotates otherwise.
+        """
+
     def decode(self, logits: Array, choose: Choose) -> Iterator[int]:
         """Yield the token that `choose` takes from `logits`, then from each following step.
 
@@ -121,3 +126,15 @@ def check_room(length: int, added: int, context: int) -> None:
             f"{length + added} tokens do not fit the context of {context} tokens; "
             "shorten the prompt or start a new conversation"
         )
+
+
+def verifiable_tokens(
+    length: int, count: int, context: int, rotated_as: Callable[[int], int]
+) -> int:
+    """`Session.verifiable` of a session whose sequences of n tokens are rotated alike where
+    `rotated_as(n)` is.
+    """
+    count = min(count, context - length)
+    while count > 1 and rotated_as(length + count) != rotated_as(length + 1):
+        count -= 1
+    return max(count, 1)

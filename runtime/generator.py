@@ -8,12 +8,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .breakers import resolve_breakers
-from .engine import Engine, Progress, check_tokens
+from .engine import Array, Engine, Progress, Session, check_tokens
 from .errors import Cancelled, InputError, PippinError
 from .overflow import check_overflow, drop_oldest_tokens, drop_oldest_turns, reply_budget
 from .prompt_cache import PromptCache
 from .reply import Reply
 from .sampling import Sampler, SamplingParams
+from .speculation import PromptLookup
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
@@ -32,6 +33,8 @@ class Stats:
     prefill_seconds: float  # up to the first token
     decode_seconds: float  # for all further ones, the caller's own time left out
     seed: int  # with it the same call gives the same text
+    drafted_tokens: int  # guessed by prompt lookup
+    accepted_tokens: int  # of them, those that the model chose too
 
     @property
     def prefill_rate(self) -> float:
@@ -201,6 +204,7 @@ class _Run:
         self._tokens: list[int] = []
         self._told = 0  # tokens that earlier chunks carried
         self._prefill_seconds = self._decode_seconds = 0.0
+        self._lookup: PromptLookup | None = None
 
     def chunks(
         self,
@@ -214,7 +218,7 @@ class _Run:
             logits = session.prefill(
                 self._prompt[self._cached :], progress=progress, should_stop=should_stop
             )
-            steps = session.decode(logits, self._sampler)
+            steps = self._decode(session, logits)
             try:
                 yield from self._replies(steps, started, should_stop)
             finally:
@@ -223,6 +227,13 @@ class _Run:
             yield self._chunk(self._reply.cancel())
         finally:
             cache.record([*self._prompt, *self._tokens])
+
+    def _decode(self, session: Session, logits: Array) -> Iterator[int]:
+        longest = self._params.prompt_lookup
+        if not longest:
+            return session.decode(logits, self._sampler)
+        self._lookup = PromptLookup(self._prompt, longest, self._params.max_tokens)
+        return self._lookup.decode(session, logits, self._sampler)
 
     def _replies(
         self, steps: Iterator[int], started: float, should_stop: Callable[[], bool] | None
@@ -262,4 +273,6 @@ class _Run:
             prefill_seconds=self._prefill_seconds,
             decode_seconds=self._decode_seconds,
             seed=self._params.seed,
+            drafted_tokens=self._lookup.drafted_tokens if self._lookup else 0,
+            accepted_tokens=self._lookup.accepted_tokens if self._lookup else 0,
         )

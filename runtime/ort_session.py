@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from .cache_file import CacheFile, write_cache
-from .engine import Choose, EngineInfo, Progress, check_room, check_tokens
+from .engine import Choose, EngineInfo, Progress, check_room, check_tokens, verifiable_tokens
 from .errors import Cancelled, PippinError
 from .memory import check_memory
 from .ort_caches import STEP, Caches, GrowingCaches, SharedCaches
@@ -87,6 +87,10 @@ class OrtSession:
         for start, part in self._parts(tokens, all_rows=True):
             self._run(part, logits[:, start : start + len(part)], 0)
         return logits[0]
+
+    def verifiable(self, length: int, count: int) -> int:
+        count = min(count, self._graph.run_length(length, all_rows=True))
+        return verifiable_tokens(length, count, self._info.context, self._rotation_of)
 
     def decode(self, logits: np.ndarray, choose: Choose) -> Iterator[int]:
         index = 0

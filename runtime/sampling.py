@@ -58,6 +58,7 @@ _INTEGERS: dict[str, tuple[str, Any]] = {
     "penalty_last_n": ("1 or more", lambda v: v >= 1),
     "seed": ("0 to 2^64-1", lambda v: 0 <= v < 2**64),
     "max_tokens": ("1 or more", lambda v: v >= 1),
+    "prompt_lookup": ("0 to 64", lambda v: 0 <= v <= 64),
 }
 _OPTIONAL = ("dry_penalty_last_n", "penalty_last_n", "seed", "max_tokens")
 
@@ -90,6 +91,7 @@ class SamplingParams:
     max_tokens: int | None = None  # None: up to the end of the context
     stop: Sequence[str] = ()  # texts that end the reply and are left out of it
     ignore_eos: bool = False  # run on past end-of-turn tokens
+    prompt_lookup: int = 0  # tokens to guess at once where the text repeats itself; 0: off
 
     def __post_init__(self) -> None:
         for name, (wanted, holds) in _RANGES.items():

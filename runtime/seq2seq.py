@@ -71,6 +71,9 @@ class Seq2SeqSession(ABC):
         self._reply.extend(tokens)
         return self._forward(tokens, last)
 
+    def verifiable(self, length: int, count: int) -> int:
+        return max(min(count, self._info.context - 1 - length), 1)
+
     def decode(self, logits: Array, choose: Choose) -> Iterator[int]:
         index = 0
         while True:

@@ -40,6 +40,26 @@ def test_statistics_count_what_the_cache_gave(model: Path) -> None:
     assert re.search(r"prompt \d+ tokens \(\d\d+ cached\)", lines[1])
 
 
+def test_prompt_lookup_says_the_same(model: Path) -> None:
+    args = (
+        "chat",
+        model,
+        *MLX,
+        "--max-tokens",
+        40,
+        "--ignore-eos",
+        "--stats",
+        "--logit-bias",
+        "97=99",
+    )
+    plain, looked = (
+        run_pippin(*args, *more, stdin=b"aaaa\nbbbb\n") for more in ((), ("--prompt-lookup", 8))
+    )
+    assert looked.out == plain.out
+    assert "drafted" not in plain.err
+    assert re.search(r"\(\d+ of \d+ drafted tokens accepted\)", looked.err)
+
+
 @pytest.mark.parametrize(
     ("stdin", "part"),
     [

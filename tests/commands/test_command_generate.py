@@ -148,6 +148,22 @@ def test_the_exported_folder_says_the_same(folder: Path, model: Path, invoke) ->
     assert ours["tokens"] == theirs["tokens"]
 
 
+def test_prompt_lookup_is_counted_and_changes_no_text(folder: Path, invoke) -> None:
+    favourite = ("--logit-bias", "97=9", "--temperature", 0.5, "--seed", 3)  # "a", over and over
+    args = ("generate", folder, "Hi", "--raw", "--max-tokens", 60, "--ignore-eos", *favourite)
+    plain, looked = (
+        json.loads(invoke(*args, *more, "--json").stdout) for more in ((), ("--prompt-lookup", 6))
+    )
+    assert looked["text"] == plain["text"]
+    assert looked["tokens"] == plain["tokens"]
+    assert plain["drafted_tokens"] == plain["accepted_tokens"] == 0
+    assert 0 < looked["accepted_tokens"] <= looked["drafted_tokens"]
+    run = run_pippin(*args, "--prompt-lookup", 6, "--stats")
+    counts = "{accepted_tokens} of {drafted_tokens} drafted tokens accepted".format(**looked)
+    assert f"; reply 60 tokens ({counts}), " in run.err
+    assert "drafted" not in run_pippin(*args, "--stats").err
+
+
 @pytest.mark.slow
 def test_the_default_model_answers_alike_on_both_backends(smollm2: Path) -> None:
     args = ("generate", smollm2, "What is the capital of France?", "--json", "--max-tokens", 12)

@@ -11,6 +11,7 @@ from pippin.runtime.generator import Generator
 from pippin.runtime.sampling import SamplingParams
 from support.byte_tokenizer import IM_END, VOCAB, write_tokenizer
 from support.command_line import one_line, run_pippin
+from support.drafts import Drafter, plain, speculated
 from support.encoders import SEQ2SEQ, make_stack
 
 PROMPT = "translate: Hello, world"
@@ -65,6 +66,20 @@ def test_greedy_tokens_are_those_of_transformers(backend, stack):
     assert list(found.tokens) == theirs(stack, PROMPT, 24)
     assert found.finish_reason == "length"
     assert found.stats.prompt_tokens == len(PROMPT)
+
+
+@pytest.mark.parametrize("right", [0, 2, 99])
+@pytest.mark.parametrize("backend", ["mlx", "onnx"])
+def test_prompt_lookup_leaves_the_reply_as_it_is(backend, right, stack):
+    weights = {"onnx": "fp32"}.get(backend)
+    engine = load_generator(str(stack.path), backend, weights=weights).engine
+    prompt, params = list(PROMPT.encode()), SamplingParams(temperature=0.7, seed=3)
+    wanted, _ = plain(engine, prompt, params, 24)
+    drafter = Drafter(wanted, right, VOCAB)
+    tokens, session, lookup = speculated(engine, prompt, params, 24, 5, drafter)
+    assert tokens == wanted
+    assert session.length == len(prompt) + 23
+    assert (lookup.accepted_tokens > 0) == (right > 0)
 
 
 def test_the_command_says_the_same_on_both_backends(stack, tmp_path):

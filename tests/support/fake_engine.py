@@ -86,6 +86,9 @@ class FakeSession:
     def verify(self, tokens: Sequence[int]) -> np.ndarray:
         return np.stack([self.step(token) for token in tokens])
 
+    def verifiable(self, length: int, count: int) -> int:
+        return min(count, self._engine.info.context - length)
+
     def decode(self, logits: np.ndarray, choose: Choose) -> Iterator[int]:
         """Runs one step ahead of the caller, as an engine on a device does."""
         start, known = self.length, 0
