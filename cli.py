@@ -31,6 +31,8 @@ _COMMANDS = (
     "doctor",
 )
 _DONE, _FAILED, _BAD_INPUT, _INTERRUPTED, _TERMINATED = 0, 1, 2, 130, 143
+# A group that is given no command; click 8.1 shows its help without an error.
+_NO_ARGUMENTS = getattr(click.exceptions, "NoArgsIsHelpError", ())
 _DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -121,8 +123,12 @@ def main(args: list[str] | None = None) -> NoReturn:
 
 
 def _run(args: list[str] | None) -> int:
-    # Without `windows_expand_args`, an asterisk in a prompt stays an asterisk.
-    code = cli.main(args, "pippin", standalone_mode=False, windows_expand_args=False)
+    try:
+        # Without `windows_expand_args`, an asterisk in a prompt stays an asterisk.
+        code = cli.main(args, "pippin", standalone_mode=False, windows_expand_args=False)
+    except _NO_ARGUMENTS as error:
+        click.echo(error.format_message(), err=True)
+        return _BAD_INPUT
     sys.stdout.flush()  # here, where a failure can still be reported
     return code if isinstance(code, int) else _DONE
 

@@ -95,8 +95,10 @@ def read_text(path: Path) -> Text:
     """A UTF-8 file. Raises InputError when it cannot be read."""
     try:
         return Text(path.read_text(encoding="utf-8"), str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no UTF-8 text: {error}") from error
 
 
 def evaluate(

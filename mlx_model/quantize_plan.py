@@ -56,7 +56,8 @@ def base_format(mode: str, bits: int | None, group_size: int | None) -> Format:
     if mode in FLOAT_MODES:
         known = FLOAT_MODES[mode]
         if (bits or known.bits, group_size or known.group_size) != (known.bits, known.group_size):
-            raise InputError(f"{mode} is always {known}; leave out bits and group")
+            size = f"{known.bits} bits in groups of {known.group_size}"
+            raise InputError(f"{mode} has {size}; leave out bits and group")
         return known
     default = Format()
     wanted = Format(bits or default.bits, group_size or default.group_size)

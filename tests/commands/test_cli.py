@@ -176,6 +176,15 @@ def test_characters_that_the_terminal_lacks_do_not_end_a_run() -> None:
     assert run.code == 2
 
 
+@pytest.mark.parametrize(("args", "named"), [([], "generate"), (["eval"], "perplexity")])
+def test_without_a_command_the_help_is_shown_as_help(args: list[str], named: str) -> None:
+    run = run_pippin(*args)
+    lines = run.err.splitlines()
+    assert lines[0].startswith("Usage: pippin")
+    assert any(line.strip().startswith(named) for line in lines)
+    assert (run.out, run.code) == ("", 2)
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_variables_are_named_after_command_and_option(name: str) -> None:
     command = cli.cli.get_command(click.Context(cli.cli), name)

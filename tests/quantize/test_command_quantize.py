@@ -79,7 +79,7 @@ def test_narrow_layers_are_named(model, tmp_path):
     ("options", "said"),
     [
         (["--bits", "7"], "'7' is not one of '2', '3', '4', '5', '6', '8'"),
-        (["--mode", "mxfp4", "--bits", "8"], "mxfp4 is always 4-bit"),
+        (["--mode", "mxfp4", "--bits", "8"], "mxfp4 has 4 bits in groups of 32"),
         (["--recipe", "mixed_2_6", "--bits", "2"], "leave out 2 bits"),
         (["--per-layer", "x=4"], "no layer matches 'x'"),
         (["-o", "."], "exists and no quantization wrote it"),
@@ -147,7 +147,7 @@ def test_the_built_in_text_needs_no_file(model):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["{model}", "{model}/absent"], "absent cannot be read as UTF-8 text"),
+        (["{model}", "{model}/absent"], "absent cannot be read: No such file"),
         (["{model}", "--context", "9999"], "context of 9999 tokens was asked for"),
         (["{model}", "--stride", "1000"], "stride of 1000"),
         (["{model}", "-"], "the text is empty"),
