@@ -55,10 +55,10 @@ def spec_arrays(
     spec: AttentionSpec,
     batch: int,
     *,
-    sinks: mx.array | None,
-    slopes: mx.array | None,
-    starts: mx.array | None,
-    ends: mx.array | None,
+    sinks: mx.array | None = None,
+    slopes: mx.array | None = None,
+    starts: mx.array | None = None,
+    ends: mx.array | None = None,
 ) -> list[mx.array]:
     """SPEC_NAMES, each array that is None replaced by one that changes nothing.
 

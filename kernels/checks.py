@@ -1,8 +1,20 @@
 """What is refused before any launch: inputs that no kernel can compute."""
 
+from typing import TypedDict, Unpack
+
 import mlx.core as mx
 
 from .spec import AttentionSpec
+
+
+class Arrays(TypedDict, total=False):
+    """What attention may be given beside q, k and v; None is the same as absent."""
+
+    sinks: mx.array | None  # float32 [H]
+    slopes: mx.array | None  # float32 [H]
+    starts: mx.array | None  # int32 [B]
+    ends: mx.array | None  # int32 [B]
+
 
 Quantized = tuple[mx.array, mx.array, mx.array]  # words, scales, biases, as `mx.quantize` has them
 
@@ -14,11 +26,7 @@ def check_attention(
     k: mx.array,
     v: mx.array,
     spec: AttentionSpec,
-    *,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
+    **arrays: Unpack[Arrays],
 ) -> None:
     """Raise ValueError when q [B, H, L, D], k, v [B, K, S, D] or the arrays do not fit `spec`."""
     check_spec(spec)
@@ -32,7 +40,7 @@ def check_attention(
             f"attention takes q, k, v of one float type; found {q.dtype}, {k.dtype}, {v.dtype}"
         )
     check_lengths(q.shape[2], k.shape[2])
-    check_arrays(spec, q.shape[0], sinks=sinks, slopes=slopes, starts=starts, ends=ends)
+    check_arrays(spec, q.shape[0], **arrays)
 
 
 def check_quantized(
@@ -43,10 +51,7 @@ def check_quantized(
     *,
     bits: int,
     group_size: int,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
+    **arrays: Unpack[Arrays],
 ) -> None:
     """Raise ValueError when q [B, H, L, D] or the packed k, v do not fit `spec` and the layout."""
     check_spec(spec)
@@ -66,7 +71,7 @@ def check_quantized(
                 f"{group_size} need uint32 {[words, groups, groups]}"
             )
     check_lengths(q.shape[2], tokens[2])
-    check_arrays(spec, q.shape[0], sinks=sinks, slopes=slopes, starts=starts, ends=ends)
+    check_arrays(spec, q.shape[0], **arrays)
 
 
 def check_layout(head_dim: int, bits: int, group_size: int) -> None:
@@ -99,22 +104,18 @@ def check_spec(spec: AttentionSpec) -> None:
         raise ValueError(f"softcap is {spec.softcap}; it must be above 0")
 
 
-def check_arrays(
-    spec: AttentionSpec,
-    batch: int,
-    *,
-    sinks: mx.array | None,
-    slopes: mx.array | None,
-    starts: mx.array | None,
-    ends: mx.array | None,
-) -> None:
-    """Raise ValueError unless `sinks`, `slopes` are [H] floats and `starts`, `ends` [B] int32."""
-    for name, array, length, dtype in (
-        ("sinks", sinks, spec.heads, mx.float32),
-        ("slopes", slopes, spec.heads, mx.float32),
-        ("starts", starts, batch, mx.int32),
-        ("ends", ends, batch, mx.int32),
-    ):
+def check_arrays(spec: AttentionSpec, batch: int, **arrays: Unpack[Arrays]) -> None:
+    """Raise ValueError for shapes and types that are not those of `Arrays`."""
+    wanted = {
+        "sinks": (spec.heads, mx.float32),
+        "slopes": (spec.heads, mx.float32),
+        "starts": (batch, mx.int32),
+        "ends": (batch, mx.int32),
+    }
+    for name, array in arrays.items():
+        if name not in wanted:
+            raise TypeError(f"attention takes no {name!r}")
+        length, dtype = wanted[name]
         if array is not None and (array.shape != (length,) or array.dtype != dtype):
             raise ValueError(
                 f"{name} is {array.dtype}{list(array.shape)}; expected {dtype}[{length}]"

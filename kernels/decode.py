@@ -3,10 +3,12 @@
 import functools
 import math
 from dataclasses import dataclass
+from typing import Unpack
 
 import mlx.core as mx
 
 from .arguments import SPEC_NAMES, spec_arrays
+from .checks import Arrays
 from .source import metal_kernel
 from .spec import AttentionSpec
 
@@ -67,11 +69,8 @@ def decode_attention(
     v: mx.array,
     spec: AttentionSpec,
     *,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
     lse: bool = False,
+    **arrays: Unpack[Arrays],
 ) -> mx.array | tuple[mx.array, mx.array]:
     """See `dispatch.attention`; the arguments have been checked, and `unsupported` said None.
 
@@ -92,7 +91,6 @@ def decode_attention(
     The only split writes the result; several leave the maximum, mass and sum of each row to
     `decode_reduce`, which puts them together.
     """
-    arrays = {"sinks": sinks, "slopes": slopes, "starts": starts, "ends": ends}
     kernel = metal_kernel("decode", ("q", "k", "v", *SPEC_NAMES), OUTPUTS, headers=HEADERS)
     out, sums = launch_splits(kernel, q, [k, v], spec, k.shape[2], [], arrays)
     return (out, sums) if lse else out
@@ -120,7 +118,7 @@ def launch_splits(
     if not direct:
         shapes = [(*rows, plan.splits, head_dim), (*rows, plan.splits, 2)]
     options = [
-        _in_device_memory(array) if name in arrays else array
+        _in_device_memory(array) if name in Arrays.__annotations__ else array
         for name, array in zip(SPEC_NAMES, spec_arrays(spec, batch, **arrays), strict=True)
     ]
     out, stats = kernel(

@@ -4,12 +4,12 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Unpack
 
 import mlx.core as mx
 
 from . import decode, prefill
-from .checks import Quantized, check_attention, check_quantized
+from .checks import Arrays, Quantized, check_attention, check_quantized
 from .fallback import fallback_attention
 from .quantized_decode import quantized_decode_attention
 from .quantized_fallback import quantized_fallback
@@ -113,11 +113,8 @@ def attention(
     v: mx.array,
     spec: AttentionSpec,
     *,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
     lse: bool = False,
+    **arrays: Unpack[Arrays],
 ) -> mx.array | tuple[mx.array, mx.array]:
     """Attention as `AttentionSpec` and `reference.attention_and_lse` define it.
 
@@ -125,9 +122,8 @@ def attention(
     [B, H, L, D] in q's dtype, with `lse` also the log-sum-exp, float32 [B, H, L].
     Raises ValueError when the shapes or types disagree with each other or with `spec`.
     """
-    arrays = {"sinks": sinks, "slopes": slopes, "starts": starts, "ends": ends}
     check_attention(q, k, v, spec, **arrays)
-    bare = not lse and sinks is slopes is starts is ends is None
+    bare = not lse and all(array is None for array in arrays.values())
     choice = choose(spec, q.dtype, q.shape[2], k.shape[2], bare=bare)
     if choice.name == "mlx":
         mask = "causal" if spec.causal and q.shape[2] > 1 else None
@@ -143,11 +139,8 @@ def quantized_attention(
     *,
     bits: int,
     group_size: int,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
     lse: bool = False,
+    **arrays: Unpack[Arrays],
 ) -> mx.array | tuple[mx.array, mx.array]:
     """`attention` over keys and values that `mx.quantize` packed along D (affine, 4 or 8 bits).
 
@@ -155,7 +148,6 @@ def quantized_attention(
     never dequantized as a whole. Raises ValueError as `attention` does, and for a layout that
     `bits` and `group_size` do not describe.
     """
-    arrays = {"sinks": sinks, "slopes": slopes, "starts": starts, "ends": ends}
     check_quantized(q, k, v, spec, bits=bits, group_size=group_size, **arrays)
     choice = choose(spec, q.dtype, q.shape[2], k[0].shape[2], bare=False, quantized=True)
     layout = {"bits": bits, "group_size": group_size}

@@ -3,8 +3,11 @@
 Scores are held for a block of queries at a time, never L×S.
 """
 
+from typing import Unpack
+
 import mlx.core as mx
 
+from .checks import Arrays
 from .spec import AttentionSpec
 
 _BLOCK = 256  # queries whose scores are held at once
@@ -16,16 +19,13 @@ def fallback_attention(
     v: mx.array,
     spec: AttentionSpec,
     *,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
     lse: bool = False,
+    **arrays: Unpack[Arrays],
 ) -> mx.array | tuple[mx.array, mx.array]:
     """See `dispatch.attention`; the arguments have been checked."""
     length = q.shape[2]
     blocks = [
-        _block(q[:, :, at : at + _BLOCK], k, v, spec, at - length, sinks, slopes, starts, ends)
+        _block(q[:, :, at : at + _BLOCK], k, v, spec, at - length, **arrays)
         for at in range(0, length, _BLOCK)
     ]
     out = mx.concatenate([block[0] for block in blocks], axis=2)
@@ -38,15 +38,13 @@ def _block(
     v: mx.array,
     spec: AttentionSpec,
     from_end: int,
-    sinks: mx.array | None,
-    slopes: mx.array | None,
-    starts: mx.array | None,
-    ends: mx.array | None,
+    *,
+    sinks: mx.array | None = None,
+    **arrays: mx.array | None,
 ) -> tuple[mx.array, mx.array]:
     """Output and log-sum-exp of queries [B, H, l, D]; `from_end` is the first one's p − S."""
     grouped = mx.unflatten(q.astype(mx.float32), 1, (spec.kv_heads, -1))  # [B, K, G, l, D]
     products = grouped @ k.astype(mx.float32)[:, :, None].swapaxes(-1, -2)
-    arrays = {"slopes": slopes, "starts": starts, "ends": ends}
     scores = masked_scores(products.flatten(1, 2), spec, from_end, 0, k.shape[2], **arrays)
     return _softmax_values(scores, v, sinks, q.dtype)
 

@@ -1,10 +1,12 @@
 """Attention of many queries at once, a tile of 32 at a time, on Metal."""
 
 from collections.abc import Callable
+from typing import Unpack
 
 import mlx.core as mx
 
 from .arguments import SPEC_NAMES, spec_arrays
+from .checks import Arrays
 from .source import metal_kernel
 from .spec import AttentionSpec
 
@@ -21,11 +23,8 @@ def prefill_attention(
     v: mx.array,
     spec: AttentionSpec,
     *,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
     lse: bool = False,
+    **arrays: Unpack[Arrays],
 ) -> mx.array | tuple[mx.array, mx.array]:
     """See `dispatch.attention`; the arguments have been checked, and `unsupported` said None.
 
@@ -53,7 +52,6 @@ def prefill_attention(
 
         |1 1 1 1|1 1|
     """
-    arrays = {"sinks": sinks, "slopes": slopes, "starts": starts, "ends": ends}
     kernel = metal_kernel("prefill", ("q", "k", "v", *SPEC_NAMES), ("out", "lse"), headers=HEADERS)
     out, sums = launch_tiles(kernel, q, [k, v], spec, [], arrays)
     return (out, sums) if lse else out
@@ -80,7 +78,7 @@ def launch_tiles(
             ("D", head_dim),
             ("BK", block_keys(head_dim)),
             ("SOFTCAP", spec.softcap is not None),
-            ("ALIBI", arrays["slopes"] is not None),
+            ("ALIBI", arrays.get("slopes") is not None),
             *template,
         ],
         grid=(-(-length // QUERIES) * THREADS, heads, batch),

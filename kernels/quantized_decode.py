@@ -1,9 +1,11 @@
 """Attention of few queries over keys and values in MLX's affine layout, on Metal."""
 
+from typing import Unpack
+
 import mlx.core as mx
 
 from .arguments import SPEC_NAMES
-from .checks import Quantized
+from .checks import Arrays, Quantized
 from .decode import HEADERS, OUTPUTS, launch_splits
 from .source import metal_kernel
 from .spec import AttentionSpec
@@ -19,11 +21,8 @@ def quantized_decode_attention(
     *,
     bits: int,
     group_size: int,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
     lse: bool = False,
+    **arrays: Unpack[Arrays],
 ) -> mx.array | tuple[mx.array, mx.array]:
     """See `dispatch.quantized_attention`; the arguments have been checked, and
     `decode.unsupported` said None.
@@ -35,7 +34,6 @@ def quantized_decode_attention(
         q·k = Σ s·Σ q·c + b·Σ q            Σ p·v = Σ (p·s)·c + Σ p·b
               groups                               keys       keys
     """
-    arrays = {"sinks": sinks, "slopes": slopes, "starts": starts, "ends": ends}
     inputs = ("q", *_CACHE, *SPEC_NAMES)
     kernel = metal_kernel("quantized_decode", inputs, OUTPUTS, headers=(*HEADERS, "affine"))
     template = [("BITS", bits), ("GROUP", group_size)]

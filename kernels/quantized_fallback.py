@@ -4,9 +4,11 @@ Neither the cache nor the scores are ever held whole: a block of keys at a time 
 queries, with the running softmax of Milakov and Gimelshein (arXiv:1805.02867) between them.
 """
 
+from typing import Unpack
+
 import mlx.core as mx
 
-from .checks import Quantized
+from .checks import Arrays, Quantized
 from .fallback import masked_scores
 from .spec import AttentionSpec
 
@@ -22,17 +24,13 @@ def quantized_fallback(
     *,
     bits: int,
     group_size: int,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
     lse: bool = False,
+    **arrays: Unpack[Arrays],
 ) -> mx.array | tuple[mx.array, mx.array]:
     """See `dispatch.quantized_attention`; the arguments have been checked."""
     layout = {"bits": bits, "group_size": group_size}
-    arrays = {"slopes": slopes, "starts": starts, "ends": ends}
     blocks = [
-        _rows(q[:, :, at : at + _QUERIES], k, v, spec, at - q.shape[2], sinks, layout, arrays)
+        _rows(q[:, :, at : at + _QUERIES], k, v, spec, at - q.shape[2], layout, **arrays)
         for at in range(0, q.shape[2], _QUERIES)
     ]
     out = mx.concatenate([block[0] for block in blocks], axis=2)
@@ -45,9 +43,10 @@ def _rows(
     v: Quantized,
     spec: AttentionSpec,
     from_end: int,
-    sinks: mx.array | None,
     layout: dict[str, int],
-    arrays: dict[str, mx.array | None],
+    *,
+    sinks: mx.array | None = None,
+    **arrays: mx.array | None,
 ) -> tuple[mx.array, mx.array]:
     """Output and log-sum-exp of queries [B, H, l, D]; `from_end` is the first one's p − S."""
     batch, heads, length, _ = q.shape
@@ -57,7 +56,7 @@ def _rows(
     mass, out = mx.zeros_like(top), mx.zeros(q.shape)
     if sinks is not None:
         top, mass = mx.broadcast_to(sinks[:, None, None], top.shape), mx.ones_like(top)
-    ragged = arrays["ends"] is not None
+    ragged = arrays.get("ends") is not None
     for first, last in _key_blocks(spec, total, total + from_end, length, ragged):
         # Each block waits for the one before, else MLX would be free to hold all of them.
         parts = [part[:, :, first:last] for part in (*k, *v)]

@@ -1,10 +1,12 @@
 """Attention of many queries over keys and values in MLX's affine layout, on Metal."""
 
+from typing import Unpack
+
 import mlx.core as mx
 
 from . import prefill
 from .arguments import SPEC_NAMES
-from .checks import Quantized
+from .checks import Arrays, Quantized
 from .source import metal_kernel
 from .spec import AttentionSpec
 
@@ -19,18 +21,14 @@ def quantized_prefill_attention(
     *,
     bits: int,
     group_size: int,
-    sinks: mx.array | None = None,
-    slopes: mx.array | None = None,
-    starts: mx.array | None = None,
-    ends: mx.array | None = None,
     lse: bool = False,
+    **arrays: Unpack[Arrays],
 ) -> mx.array | tuple[mx.array, mx.array]:
     """See `dispatch.quantized_attention`; the arguments have been checked.
 
     `prefill.prefill_attention`, its mask and its tiles included, but for where a block comes from:
     each is dequantized, in q's type, on its way into threadgroup memory, and nowhere else.
     """
-    arrays = {"sinks": sinks, "slopes": slopes, "starts": starts, "ends": ends}
     kernel = metal_kernel(
         "quantized_prefill",
         ("q", *_CACHE, *SPEC_NAMES),

@@ -52,9 +52,16 @@ def test_equals_the_reference(data):
     ours = [mx.array(x.astype(np.float32)) for x in (q, k, v)]
     out, lse = attention(*ours, spec, **given_, lse=True)
     wanted, wanted_lse = attention_and_lse(q, k, v, spec, **used)
-    np.testing.assert_allclose(np.array(out), wanted, atol=2e-6)
+    # Sums in MLX's own order: 2.5e-6 has been seen.
+    np.testing.assert_allclose(np.array(out), wanted, atol=5e-6)
     np.testing.assert_allclose(np.array(lse), wanted_lse, atol=1e-5)
-    np.testing.assert_allclose(np.array(attention(*ours, spec, **given_)), wanted, atol=2e-6)
+    np.testing.assert_allclose(np.array(attention(*ours, spec, **given_)), wanted, atol=5e-6)
+
+
+def test_an_array_that_attention_does_not_know_is_refused():
+    q = mx.zeros((1, 2, 1, 64))
+    with pytest.raises(TypeError, match="takes no 'sink'"):
+        attention(q, q, q, AttentionSpec(2, 2, 64, 0.125), sink=mx.zeros(2))
 
 
 @pytest.mark.parametrize("shape", GRIDS)
@@ -197,4 +204,4 @@ def test_arguments_reach_the_chosen_kernel(monkeypatch, length, bits):
     assert options.pop("lse") is True
     assert options.pop("ends") is ends
     layout = {"bits": bits, "group_size": 32} if bits else {}
-    assert options == {"sinks": None, "slopes": None, "starts": None, **layout}
+    assert options == layout
