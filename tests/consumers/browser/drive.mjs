@@ -53,10 +53,16 @@ async function chat(page, url, [library]) {
     statuses.push(await page.textContent("#status"));
   }
   const whole = await replies();
+  // The page itself presses the button, at the first sign of the reply: no race with a fast one.
+  await page.evaluate((last) => {
+    const begun = () => document.querySelectorAll("#chat > div")[last]?.textContent;
+    new MutationObserver(() => begun() && document.all.stop.click()).observe(document.all.chat, {
+      childList: true,
+      characterData: true,
+      subtree: true,
+    });
+  }, whole.length);
   await send(asked.turns.at(-1));
-  const begun = (n) => document.querySelectorAll("#chat > div")[n]?.textContent;
-  await page.waitForFunction(begun, whole.length);
-  await page.click("#stop");
   await finished();
   const stopped = (await replies()).at(-1);
   const download = progress.filter((text) => / of .* MiB$/.test(text));
