@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..runtime.errors import InputError
-from .models import BACKENDS, Stages, choose_backend, export_once
+from .models import BACKENDS, Stages, choose_backend, export_once, refuse_mlx
 
 if TYPE_CHECKING:
     from ..runtime.embedder import Embedder
@@ -32,11 +32,7 @@ def load_embedder(
 
     folder = Path(name).expanduser()
     if is_exported_encoder(folder):
-        if backend == "mlx":
-            raise InputError(
-                f"{name} is an exported folder, which onnxruntime runs; "
-                "use --backend onnx, or give the checkpoint that it was exported from"
-            )
+        refuse_mlx(backend, name)
         return OrtEmbedder.from_folder(folder, weights=weights, threads=threads)
     backend = choose_backend(backend)
     from ..mlx_model.checkpoints import store

@@ -97,11 +97,7 @@ def prepare(
         raise InputError(f"there is no backend {backend!r}; choose {', '.join(BACKENDS)}")
     folder = Path(name).expanduser()
     if is_exported(folder):
-        if backend == "mlx":
-            raise InputError(
-                f"{name} is an exported folder, which onnxruntime runs; "
-                "use --backend onnx, or give the checkpoint that it was exported from"
-            )
+        refuse_mlx(backend, name)
         _refuse_encoder(folder, name)
         _check_options("onnx", weights, threads, kv_bits)
         if adapter is not None:
@@ -173,6 +169,15 @@ def is_exported(path: Path) -> bool:
     from ..runtime.layouts import has_graph
 
     return has_graph(path) and not any(path.glob("*.safetensors"))
+
+
+def refuse_mlx(backend: str, name: str) -> None:
+    """Raise InputError for an exported folder that MLX is asked to run."""
+    if backend == "mlx":
+        raise InputError(
+            f"{name} is an exported folder, which onnxruntime runs; "
+            "use --backend onnx, or give the checkpoint that it was exported from"
+        )
 
 
 def _refuse_encoder(path: Path, name: str) -> None:

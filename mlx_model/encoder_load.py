@@ -10,11 +10,11 @@ from .checkpoints.checkpoint import Checkpoint
 from .encoder import Encoder
 from .encoder_config import EncoderConfig, Seq2SeqConfig
 from .encoder_families import read_encoder_family
-from .load import check_weights, fill
+from .load import check_weights, fill, settle_head
 from .quantized_layers import quantize_like
 from .seq2seq import Seq2Seq
 
-_HEAD, _TABLE = "lm_head.weight", "shared.weight"
+_TABLE = "shared."
 
 
 def load_encoder(checkpoint: Checkpoint, dtype: mx.Dtype | None = None) -> Encoder:
@@ -41,25 +41,13 @@ def load_seq2seq(checkpoint: Checkpoint, dtype: mx.Dtype | None = None) -> Seq2S
             f"a {family.config.family} makes vectors, it writes no text; use `pippin embed`"
         )
     weights = family.convert(checkpoint.load_weights(), family.config)
-    config = _settle_head(family.config, weights)
+    config = settle_head(family.config, weights, _TABLE)
     start = checkpoint.generation_config.get("decoder_start_token_id", config.start_token)
     if not isinstance(start, int) or not 0 <= start < config.vocab_size:
         raise InputError(
             f"generation_config.json has decoder_start_token_id = {start!r}; expected a token id"
         )
     return _filled(Seq2Seq(replace(config, start_token=start)), weights, checkpoint, dtype)
-
-
-def _settle_head(config: Seq2SeqConfig, weights: dict[str, mx.array]) -> Seq2SeqConfig:
-    """A stored head that is the table is the table; a different one is used."""
-    head = weights.get(_HEAD)
-    if head is None:
-        return config
-    table = weights.get(_TABLE)
-    if table is not None and head.shape == table.shape and bool(mx.array_equal(head, table)):
-        del weights[_HEAD]
-        return config
-    return replace(config, tie_embeddings=False)
 
 
 def _filled(

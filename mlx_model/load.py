@@ -1,6 +1,7 @@
 """From a checkpoint to a decoder with its weights in place."""
 
 from dataclasses import replace
+from typing import TypeVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -10,6 +11,7 @@ from ..runtime.errors import InputError
 from .checkpoints.checkpoint import Checkpoint
 from .config import ModelConfig
 from .decoder import Decoder
+from .encoder_config import Seq2SeqConfig
 from .families import read_family
 from .families.common.weights import drop
 from .quantized_layers import quantize_like, settle_tables
@@ -18,6 +20,8 @@ DERIVED = r".*rotary_emb\.inv_freq"  # tensors that follow from the config
 _TIED_HEAD = "lm_head."
 _TABLE = "model.embed_tokens."
 _NAMES_SHOWN = 3
+
+Config = TypeVar("Config", ModelConfig, Seq2SeqConfig)
 
 
 def load_decoder(checkpoint: Checkpoint, dtype: mx.Dtype | None = None) -> Decoder:
@@ -48,21 +52,25 @@ def match_weights(checkpoint: Checkpoint) -> tuple[Decoder, dict[str, mx.array]]
     family = read_family(checkpoint.config)
     weights = drop(checkpoint.load_weights(), DERIVED)
     weights = family.convert(weights, family.config)
-    config = _settle_head(family.config, weights)
+    config = settle_head(family.config, weights, _TABLE)
     decoder = Decoder(config)
     quantize_like(decoder, weights, checkpoint.config.get("quantization") or {})
     check_weights(decoder, weights)
     return decoder, weights
 
 
-def _settle_head(config: ModelConfig, weights: dict[str, mx.array]) -> ModelConfig:
-    """Some checkpoints call the head tied and still store one: a different one is used."""
+def settle_head(config: Config, weights: dict[str, mx.array], table: str) -> Config:
+    """Some checkpoints call the head tied and still store one: a different one is used.
+
+    `table` is what the names of the embedding's arrays begin with; a head that equals it is taken
+    out of `weights`.
+    """
     if not config.tie_embeddings:
         return config
     stored = {n: w for n, w in weights.items() if n.startswith(_TIED_HEAD)}
     if not stored:
         return config
-    if all(_equal(w, weights.get(n.replace(_TIED_HEAD, _TABLE))) for n, w in stored.items()):
+    if all(_equal(w, weights.get(n.replace(_TIED_HEAD, table))) for n, w in stored.items()):
         for name in stored:
             del weights[name]
         return config
