@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from pippin.mlx_model.caches.window import MARGIN
-from pippin.mlx_model.config import BlockConfig, ModelConfig, Norm
-from pippin.mlx_model.decoder import Decoder
+from pippin.mlx_model.config import BlockConfig
 from pippin.mlx_model.engine import MlxEngine
 from pippin.mlx_model.positions import RopeConfig
+from support.small_engine import small_engine
 
 WINDOW, SWITCH = 9, 40
 IDS = np.random.default_rng(3).integers(0, 61, 700).tolist()
@@ -23,34 +23,14 @@ LONG = RopeConfig(
 )
 
 
-def engine(*blocks: BlockConfig) -> MlxEngine:
-    config = ModelConfig(
-        family="llama",
-        vocab_size=61,
-        hidden_size=32,
-        heads=2,
-        kv_heads=1,
-        head_dim=16,
-        feed_forward=40,
-        context=1024,
-        norm=Norm(1e-5),
-        blocks=blocks,
-    )
-    mx.random.seed(5)
-    decoder = Decoder(config)
-    for block in decoder.model.layers:
-        block.self_attn.q_proj.weight = block.self_attn.q_proj.weight * 6
-    return MlxEngine(decoder, "tiny", "0")
-
-
 @pytest.fixture(scope="module")
 def windowed() -> MlxEngine:
-    return engine(BlockConfig(PLAIN, WINDOW), BlockConfig(PLAIN))
+    return small_engine(BlockConfig(PLAIN, WINDOW), BlockConfig(PLAIN))
 
 
 @pytest.fixture(scope="module")
 def long() -> MlxEngine:
-    return engine(BlockConfig(LONG), BlockConfig(LONG))
+    return small_engine(BlockConfig(LONG), BlockConfig(LONG))
 
 
 def fresh(engine: MlxEngine, ids: list[int]) -> np.ndarray:
@@ -91,7 +71,7 @@ def test_a_fork_and_a_saved_session_know_their_tokens(windowed, tmp_path):
 
 
 def test_longrope_matters(long):
-    other = engine(*[BlockConfig(LONG.at(1))] * 2)
+    other = small_engine(*[BlockConfig(LONG.at(1))] * 2)
     wanted = fresh(long, IDS[: SWITCH + 1])
     assert np.abs(fresh(other, IDS[: SWITCH + 1]) - wanted).max() > 0.01 * np.abs(wanted).max()
     assert_close(fresh(other, IDS[:SWITCH]), fresh(long, IDS[:SWITCH]))

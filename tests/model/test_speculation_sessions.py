@@ -4,13 +4,11 @@ Logits of one call with several tokens equal those of a call each up to rounding
 leave no choice so close.
 """
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
 from pippin.mlx_model.caches.window import MARGIN
-from pippin.mlx_model.config import BlockConfig, ModelConfig, Norm
-from pippin.mlx_model.decoder import Decoder
+from pippin.mlx_model.config import BlockConfig
 from pippin.mlx_model.engine import MlxEngine
 from pippin.mlx_model.positions import RopeConfig
 from pippin.runtime.ort_engine import OrtEngine
@@ -18,6 +16,7 @@ from pippin.runtime.sampling import SamplingParams
 from support.drafts import Drafter, plain, speculated
 from support.families import ROWS, Subject
 from support.graphs import write_folder
+from support.small_engine import small_engine
 
 PARAMS = {
     "greedy": SamplingParams(),
@@ -42,23 +41,7 @@ def check(engine, prompt, params, count, right, longest=7):
 @pytest.fixture(scope="module")
 def windowed() -> MlxEngine:
     rope = RopeConfig(base=1000.0, dims=16)
-    config = ModelConfig(
-        family="llama",
-        vocab_size=61,
-        hidden_size=32,
-        heads=2,
-        kv_heads=1,
-        head_dim=16,
-        feed_forward=40,
-        context=1024,
-        norm=Norm(1e-5),
-        blocks=(BlockConfig(rope, 9), BlockConfig(rope)),
-    )
-    mx.random.seed(5)
-    decoder = Decoder(config)
-    for block in decoder.model.layers:
-        block.self_attn.q_proj.weight = block.self_attn.q_proj.weight * 6
-    return MlxEngine(decoder, "tiny", "0")
+    return small_engine(BlockConfig(rope, 9), BlockConfig(rope))
 
 
 @EACH
