@@ -7,14 +7,18 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..runtime.errors import InputError, PippinError
 from .models import Stages, has_mlx, is_exported, prepare
 
+if TYPE_CHECKING:
+    from .bench_machine import Machine
+
 PREFILL = 512  # tokens
 SHORT, LONG = 16, 2048  # tokens in the cache when decoding starts
 DECODED = 64  # tokens timed in each decoding round
+BATCH = 8  # sequences that decode together
 
 # called with a line that says what is being measured now
 Report = Callable[[str], None]
@@ -36,8 +40,7 @@ def bench(
     Downloading and exporting are done before anything is measured. `weights` and `threads` are
     for onnx. Raises InputError as `models.prepare` does, and for fewer than 1 round.
     """
-    if rounds < 1:
-        raise InputError(f"{rounds} rounds were asked for; give at least 1")
+    check_rounds(rounds)
     if not backends:
         mlx = has_mlx() and not is_exported(Path(name).expanduser())
         backends = ("mlx", "onnx") if mlx else ("onnx",)
@@ -48,7 +51,18 @@ def bench(
         options = onnx_only if backend == "onnx" or len(set(backends)) == 1 else {}
         path, _ = prepare(name, backend, fetch=fetch, stages=stages, **options)
         tasks.append(Task(str(path), backend, rounds, **options))
-    return [_measure(task, report) for task in tasks]
+    machine = None
+    if any(task.backend == "onnx" for task in tasks):
+        from .bench_machine import measure_machine
+
+        machine = measure_machine(threads, rounds=5, report=report)
+    return [_measure(task, machine, report) for task in tasks]
+
+
+def check_rounds(rounds: int) -> None:
+    """Raise InputError for fewer than 1 round."""
+    if rounds < 1:
+        raise InputError(f"{rounds} rounds were asked for; give at least 1")
 
 
 @dataclass(frozen=True)
@@ -73,6 +87,14 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What no program could exceed on this machine, and how near the median comes to it."""
+
+    rate: float  # tokens per second
+    share: float  # 0…1; above where a good part of the weights stays in the caches
+
+
+@dataclass(frozen=True)
 class Measurement:
     """One backend's figures; None where the model's context is too short."""
 
@@ -81,11 +103,14 @@ class Measurement:
     prefill: Figure | None  # tokens per second, PREFILL tokens into an empty cache
     decode_short: Figure | None  # tokens per second after SHORT tokens
     decode_long: Figure | None  # tokens per second after LONG tokens
+    decode_batch: Figure | None  # tokens per second of BATCH sequences together, after SHORT each
+    batch_ratio: Figure | None  # that over a single sequence's, measured in turn with it
     peak_bytes: int | None  # largest resident set; None where the system does not tell
     weight_bytes: int
+    limits: dict[str, Limit]  # by the names of the figures; those that are known
 
 
-def _measure(task: Task, report: Report | None) -> Measurement:
+def _measure(task: Task, machine: "Machine | None", report: Report | None) -> Measurement:
     """Run `task` in fresh processes: one a round for loading, and one for everything else."""
     loads = []
     for index in range(task.rounds):
@@ -95,15 +120,48 @@ def _measure(task: Task, report: Report | None) -> Measurement:
     if report:
         report(f"{task.backend}: prefill and decoding, {task.rounds} rounds")
     answer = _run(task, "speed")
+    rates = _limits(task, machine) if machine else {}
     return Measurement(
         backend=task.backend,
         load_seconds=figure([*loads, answer["load_seconds"]]),
         prefill=_optional(answer["prefill"]),
         decode_short=_optional(answer["decode_short"]),
         decode_long=_optional(answer["decode_long"]),
+        decode_batch=_optional(answer["decode_batch"]),
+        batch_ratio=_optional(answer["batch_ratio"]),
         peak_bytes=answer["peak_bytes"],
         weight_bytes=answer["weight_bytes"],
+        limits={
+            name: Limit(rate, statistics.median(answer[name]) / rate)
+            for name, rate in rates.items()
+            if answer[name]
+        },
     )
+
+
+def _limits(task: Task, machine: "Machine") -> dict[str, float]:
+    """Tokens per second that the machine's rates allow, as far as they are known.
+
+    A step reads all weights once and the whole cache of each sequence; prefill multiplies.
+    """
+    from ..runtime.folder import open_folder
+    from ..runtime.ort_seq2seq import is_exported_seq2seq
+    from .bench_machine import FP32, INT8, READ
+    from .graph_costs import graph_costs
+
+    path = Path(task.path)
+    if task.backend != "onnx" or is_exported_seq2seq(path):
+        return {}
+    costs = graph_costs(open_folder(path, task.weights).graph)
+    if costs is None:
+        return {}
+    read, middle = machine.rate(READ), DECODED / 2
+    return {
+        "prefill": 1 / costs.prefill_seconds(PREFILL, machine.rate(FP32), machine.rate(INT8)),
+        "decode_short": read / costs.step_bytes(SHORT + middle),
+        "decode_long": read / costs.step_bytes(LONG + middle),
+        "decode_batch": BATCH * read / costs.step_bytes(SHORT + middle, BATCH),
+    }
 
 
 def figure(values: Sequence[float]) -> Figure:

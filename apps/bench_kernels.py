@@ -10,7 +10,7 @@ from ..kernels.dispatch import ATTENTION, QUANTIZED, has_metal
 from ..kernels.fallback import fallback_attention
 from ..runtime.errors import InputError
 from .attention_calls import CALLS, AttentionCall
-from .bench import Figure, Report, figure
+from .bench import Figure, Report, check_rounds, figure
 
 _CHAINED = 16  # calls in one timing, each on the output of the one before: they cannot overlap
 
@@ -34,8 +34,7 @@ def bench_kernels(
     calls: Sequence[AttentionCall] = CALLS, *, rounds: int = 5, report: Report | None = None
 ) -> list[Timing]:
     """Time every call that a kernel of ours serves. Raises InputError where there is no Metal."""
-    if rounds < 1:
-        raise InputError(f"{rounds} rounds were asked for; give at least 1")
+    check_rounds(rounds)
     if not has_metal():
         raise InputError(
             "this machine has no Metal device, so there is nothing to time; "

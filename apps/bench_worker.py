@@ -8,7 +8,7 @@ import json  # noqa: E402
 import sys  # noqa: E402
 from collections.abc import Callable  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from typing import TYPE_CHECKING, Any, TypeVar  # noqa: E402
 
 from ..runtime.errors import InputError, PippinError  # noqa: E402
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..runtime.engine import Array, Choose, Engine
 
 Rate = Callable[[], float]  # one run; its tokens per second
+Result = TypeVar("Result")
 
 _BUDGET = 60.0  # seconds for the rounds of one figure
 _LONG_RUN = 10.0  # seconds; what takes longer needs no warm-up
@@ -47,22 +48,29 @@ def _answer(task: dict[str, Any]) -> dict[str, Any]:
 
 def _speeds(engine: "Engine", rounds: int) -> dict[str, Any]:
     """Tokens per second of each round; empty where it does not fit the context."""
-    from .bench import DECODED, LONG, PREFILL, SHORT
+    from .bench import BATCH, DECODED, LONG, PREFILL, SHORT
 
     context = engine.info.context
-    answer: dict[str, Any] = {"prefill": [], "decode_short": [], "decode_long": []}
+    names = ("prefill", "decode_short", "decode_long", "decode_batch", "batch_ratio")
+    answer: dict[str, Any] = {name: [] for name in names}
     if context >= PREFILL:
         answer["prefill"] = _repeat(_prefilling(engine, PREFILL), rounds)
     for name, length in (("decode_short", SHORT), ("decode_long", LONG)):
         if context > length + DECODED:
             answer[name] = _repeat(_decoding(engine, length, DECODED), rounds)
-    answer["peak_bytes"] = peak_bytes()
+    answer["peak_bytes"] = peak_bytes()  # of one sequence at a time
+    if context > SHORT + DECODED:
+        single = _decoding(engine, SHORT, DECODED)
+        together = _decoding_together(engine, BATCH, SHORT, DECODED)
+        pairs = _repeat(lambda: (single(), together()), rounds)
+        answer["decode_batch"] = [batch for _, batch in pairs]
+        answer["batch_ratio"] = [batch / alone for alone, batch in pairs]
     answer["weight_bytes"] = engine.info.weight_bytes
     return answer
 
 
-def _repeat(run: Rate, rounds: int) -> list[float]:
-    """Rates of `rounds` runs after one for warm-up; where a run takes very long, of fewer."""
+def _repeat(run: Callable[[], Result], rounds: int) -> list[Result]:
+    """Results of `rounds` runs after one for warm-up; where a run takes very long, of fewer."""
     started = time.perf_counter()
     first = run()
     rates = [first] if time.perf_counter() - started > _LONG_RUN else []
@@ -99,6 +107,25 @@ def _decoding(engine: "Engine", length: int, count: int) -> Rate:
         rate = count / (time.perf_counter() - started)
         tokens.close()
         return rate
+
+    return run
+
+
+def _decoding_together(engine: "Engine", size: int, length: int, count: int) -> Rate:
+    """Tokens per second, all together, of `count` greedy tokens in each of `size` sequences."""
+    batch = engine.open_batch(size, length + count + 1)
+    sessions = [batch.open() for _ in range(size)]
+    for session in sessions:
+        session.prefill(_tokens(engine, length))
+
+    def run() -> float:
+        for session in sessions:
+            session.rollback(length)
+        tokens = [0] * size
+        started = time.perf_counter()
+        for _ in range(count):
+            tokens = batch.step(sessions, tokens).argmax(-1).tolist()
+        return size * count / (time.perf_counter() - started)
 
     return run
 

@@ -22,13 +22,25 @@ class Peer:
     build: str = ""  # CMAKE_ARGS where pip has to compile it
 
 
+def mlx_lm() -> Peer:
+    """On the MLX that Pippin runs on here."""
+    mlx = "mlx" if sys.platform == "darwin" else "mlx[cpu]"
+    return Peer("mlx-lm", ("mlx-lm==0.32.2", f"{mlx}=={version('mlx')}"), "worker_mlx_lm.py")
+
+
 def known_peers() -> dict[str, Peer]:
     """By name; onnxruntime-genai gets the onnxruntime that Pippin runs on here."""
-    onnxruntime = f"onnxruntime=={version('onnxruntime')}"
+    onnxruntime, onnx = (f"{name}=={version(name)}" for name in ("onnxruntime", "onnx"))
     peers = (
         # -DGGML_NATIVE: all that this CPU can do, whatever the environment's build settings
         Peer("llama.cpp", ("llama-cpp-python==0.3.36",), "worker_llama_cpp.py", "-DGGML_NATIVE=ON"),
-        Peer("onnxruntime-genai", ("onnxruntime-genai==0.18.0", onnxruntime), "worker_genai.py"),
+        # onnx and onnx-ir are what its files are made with (make_rounded.py)
+        Peer(
+            "onnxruntime-genai",
+            ("onnxruntime-genai==0.18.0", onnxruntime, onnx, "onnx-ir==1.1.0"),
+            "worker_genai.py",
+        ),
+        Peer("openvino-genai", ("openvino-genai==2026.4.1.0",), "worker_openvino.py"),
     )
     return {peer.name: peer for peer in peers}
 

@@ -1,51 +1,38 @@
-"""What all contestants are given: the exported weights and the prompts' token ids."""
+"""The token ids that all contestants are given."""
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pippin.mlx_model.checkpoints.checkpoint import Checkpoint, open_checkpoint
+from pippin.apps.parity_text import TEXT
+from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
 from pippin.runtime.errors import InputError
 
-# in pydoc_data: the first is prose to beyond 2,048 tokens
-_TOPICS = ("execmodel", "objects", "types", "specialnames")
-_SHORT = "The history of the printing press begins in"
+# in pydoc_data: prose about Python, more than 12,000 tokens
+_TOPICS = ("execmodel", "objects", "types")
 
 
-def export_weights(
-    model: Path, weights: Sequence[str], folder: Path, note: Callable[[str], None]
-) -> dict[str, Path]:
-    """Export `model` anew with each of `weights` into `folder`; returns the folders by weights."""
-    from pippin.export.folder import export_folder
-
-    checkpoint, exports = open_checkpoint(model), {}
-    for name in weights:
-        note(f"exporting {name}")
-        exports[name] = folder / name
-        export_folder(checkpoint, exports[name], weights=name, dialect="gqa")
-    return exports
-
-
-def prepare_prompts(model: Path, length: int) -> tuple[list[int], list[int]]:
-    """Token ids of a short prompt and of a running text of `length` tokens.
+def running_text(model: Path, length: int) -> list[int]:
+    """Token ids of a running text of `length` tokens.
 
     The text is what Python says about itself: every machine that runs this has it.
     Raises InputError when it is too short.
     """
-    tokenizer = _tokenizer(open_checkpoint(model))
-    short = tokenizer.encode(_SHORT).ids
-    long = tokenizer.encode(_running_text()).ids[:length]
-    if len(long) < length:
-        raise InputError(f"the text for the prompts has {len(long)} tokens, not {length}")
-    return short, long
-
-
-def _running_text() -> str:
     from pydoc_data.topics import topics
 
-    return "\n".join(topics[name] for name in _TOPICS)
+    text = _encode(model, "\n".join(topics[name] for name in _TOPICS))
+    if len(text) < length:
+        raise InputError(f"the text for the prompts has {len(text)} tokens, not {length}")
+    return text[:length]
 
 
-def _tokenizer(checkpoint: Checkpoint):
+def quality_text(model: Path) -> list[int]:
+    """Token ids of the text whose perplexity is computed; each contestant reads it from the start.
+
+    It is `pippin parity`'s: written for it, so that no model has seen it.
+    """
+    return _encode(model, TEXT)
+
+
+def _encode(model: Path, text: str) -> list[int]:
     from tokenizers import Tokenizer
 
-    return Tokenizer.from_str(checkpoint.tokenizer_json)
+    return Tokenizer.from_str(open_checkpoint(model).tokenizer_json).encode(text).ids

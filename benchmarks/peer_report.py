@@ -1,12 +1,13 @@
-"""What the rounds come to: medians with their spread, and ratios; as JSON or Markdown."""
+"""What the rounds come to: medians with their spread, ratios, quality; as one JSON document."""
 
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from peer_rounds import Metric, Result
+from worker_loop import common_prefix
 
-_MIB = 2**20
+EQUAL = 1.005  # a perplexity up to this many times a peer's is as good
 
 
 def summarize(values: Sequence[float]) -> dict[str, float]:
@@ -19,25 +20,22 @@ def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
     return [a / b for a, b in zip(ours, theirs, strict=False)]
 
 
-def common_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens agree from the start."""
-    pairs = enumerate(zip(a, b, strict=False))
-    return next((i for i, (x, y) in pairs if x != y), min(len(a), len(b)))
-
-
 def build_report(
     about: dict[str, Any],
     metrics: Sequence[Metric],
     results: Sequence[Result],
     absent: dict[str, str],
 ) -> dict[str, Any]:
-    """Everything measured, as one JSON document; `absent` has the reason by peer name."""
+    """Everything measured, as one JSON document; `absent` has the reason by name."""
     failed = {r.contestant.name: r.failure for r in results if r.failure}
     measured = [result for result in results if result.speeds]
+    shared = [metric for metric in metrics if metric.only is None]
     return about | {
-        "metrics": [metric.name for metric in metrics],
+        "metrics": [{"name": metric.name, "unit": metric.unit} for metric in shared],
         "contestants": [_contestant(result) for result in measured],
         "ratios": list(_ratio_rows(measured)),
+        "leads": list(_leads(shared, measured)),
+        "curve": list(_curve(metrics, measured, about.get("read_bandwidth"))),
         "agreement": list(_agreement_rows(measured)),
         "missing": absent | failed,
     }
@@ -50,6 +48,7 @@ def _contestant(result: Result) -> dict[str, Any]:
         "kv_bytes_per_token": result.about["kv_bytes_per_token"],
         "load_seconds": result.about["seconds"],
         "peak_rss_bytes": result.peak_rss,
+        "quality": result.quality,
         "tokens_per_second": {
             name: summarize(values) | {"rounds": values} for name, values in result.speeds.items()
         },
@@ -63,12 +62,87 @@ def _ratio_rows(results: Sequence[Result]) -> Iterable[dict[str, Any]]:
             for name in ours.speeds
             if name in theirs.speeds
         }
-        rss = ours.peak_rss / theirs.peak_rss
         yield {
             "pippin": ours.contestant.name,
             "peer": theirs.contestant.name,
             "speed": by_metric,
-            "peak_rss": rss,
+            "peak_rss": ours.peak_rss / theirs.peak_rss,
+            "perplexity": _perplexity_ratio(ours, theirs),
+        }
+
+
+def _leads(metrics: Sequence[Metric], results: Sequence[Result]) -> Iterable[dict[str, Any]]:
+    """For each metric, each of ours beside the fastest peer, and the fastest of equal quality.
+
+    A peer that is worse than ours by more than `EQUAL` is no rival at equal quality. One that is
+    better by more than that is: but a ratio to it is no lead, as "equal" says.
+    """
+    peers = [result for result in results if result.contestant.peer]
+    for metric in metrics:
+        timed = [peer for peer in peers if metric.name in peer.speeds]
+        for ours in (result for result in results if not result.contestant.peer):
+            if metric.name not in ours.speeds or not timed:
+                continue
+            rivals = [peer for peer in timed if _rivals(_perplexity_ratio(ours, peer))]
+            yield {
+                "metric": metric.name,
+                "unit": metric.unit,
+                "pippin": ours.contestant.name,
+                "speed": statistics.median(ours.speeds[metric.name]),
+                "best": _against(ours, timed, metric.name),
+                "best_rival": _against(ours, rivals, metric.name) if rivals else None,
+            }
+
+
+def _rivals(perplexity_ratio: float | None) -> bool:
+    return perplexity_ratio is None or perplexity_ratio >= 1 / EQUAL
+
+
+def is_equal(perplexity_ratio: float | None) -> bool:
+    """Whether ours is as good, given our perplexity by the peer's; an unknown one is not."""
+    return perplexity_ratio is not None and perplexity_ratio <= EQUAL
+
+
+def _against(ours: Result, peers: Sequence[Result], metric: str) -> dict[str, Any]:
+    best = max(peers, key=lambda peer: statistics.median(peer.speeds[metric]))
+    return {
+        "peer": best.contestant.name,
+        "speed": statistics.median(best.speeds[metric]),
+        "ratio": summarize(ratios(ours.speeds[metric], best.speeds[metric])),
+        "equal": is_equal(_perplexity_ratio(ours, best)),
+    }
+
+
+def _perplexity_ratio(ours: Result, theirs: Result) -> float | None:
+    """Our worst by their own; None where a peer's interface gives no logits."""
+    values = [ours.quality.get("perplexity"), ours.quality.get("stepped")]
+    known = [value for value in values if value is not None]
+    peers = theirs.quality.get("perplexity")
+    return max(known) / peers if known and peers is not None else None
+
+
+def _curve(
+    metrics: Sequence[Metric], results: Sequence[Result], bandwidth: float | None
+) -> Iterable[dict[str, Any]]:
+    """Milliseconds a token by context length, and those that reading the KV cache takes."""
+    decodes = [metric for metric in metrics if metric.do == "decode"]
+    followed = {name for metric in decodes for name in metric.only or ()}
+    for result in results if bandwidth else ():
+        if result.contestant.name not in followed:
+            continue
+        bytes_each = result.about["kv_bytes_per_token"]
+        points = [
+            {
+                "context": len(metric.tokens),
+                "ms": 1000 / statistics.median(result.speeds[metric.name]),
+                "kv_ms": 1000 * bytes_each * len(metric.tokens) / bandwidth,
+            }
+            for metric in decodes
+            if metric.name in result.speeds
+        ]
+        yield {
+            "name": result.contestant.name,
+            "points": sorted(points, key=lambda point: point["context"]),
         }
 
 
@@ -91,100 +165,3 @@ def _agreement_rows(results: Sequence[Result]) -> Iterable[dict[str, Any]]:
 def _pairs(results: Sequence[Result]) -> Iterable[tuple[Result, Result]]:
     peers = [result for result in results if result.contestant.peer]
     return ((r, peer) for r in results if not r.contestant.peer for peer in peers)
-
-
-def render(report: dict[str, Any]) -> str:
-    """The report as Markdown."""
-    settings = report["settings"]
-    parts = [
-        f"{report['model']}, {settings['threads']} threads, {settings['rounds']} interleaved "
-        f"rounds, greedy. {report['machine']}. {_quiet(report['others_cpu_share'])}",
-        "Tokens per second, median [min–max]:",
-        _speed_table(report),
-    ]
-    if report["ratios"]:
-        parts += [
-            "Pippin's speed divided by the peer's, round by round (above 1: Pippin is faster; "
-            "memory below 1: Pippin takes less):",
-            _ratio_table(report),
-            "Greedy tokens that agree from the start:",
-            _agreement_table(report),
-        ]
-    if report["missing"]:
-        lines = [f"- {name}: {reason}" for name, reason in report["missing"].items()]
-        parts += ["Not measured, or not to the end:", "\n".join(lines)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _quiet(share: float | None) -> str:
-    """How far the numbers can be trusted."""
-    if share is None:
-        return "What else ran meanwhile is unknown."
-    again = "" if share < 0.05 else ": run it again on a quiet machine"
-    return f"Other programs took {share:.0%} of the CPU time{again}."
-
-
-def _speed_table(report: dict[str, Any]) -> str:
-    head = ["", *report["metrics"], "peak RSS MiB", "load s", "KV KiB/token", "version"]
-    rows = [
-        [
-            row["name"],
-            *(_spread(row["tokens_per_second"].get(name), 1) for name in report["metrics"]),
-            f"{row['peak_rss_bytes'] / _MIB:.0f}",
-            f"{row['load_seconds']:.2f}",
-            f"{row['kv_bytes_per_token'] / 1024:.1f}",
-            row["version"],
-        ]
-        for row in report["contestants"]
-    ]
-    return _table(head, rows)
-
-
-def _ratio_table(report: dict[str, Any]) -> str:
-    rows = [
-        [
-            f"{row['pippin']} / {row['peer']}",
-            *(_spread(row["speed"].get(name), 2) for name in report["metrics"]),
-            f"{row['peak_rss']:.2f}",
-        ]
-        for row in report["ratios"]
-    ]
-    return _table(["", *report["metrics"], "peak RSS"], rows)
-
-
-def _agreement_table(report: dict[str, Any]) -> str:
-    names = sorted({name for row in report["agreement"] for name in row["tokens"]})
-    rows = [
-        [
-            f"{row['pippin']} and {row['peer']}",
-            "yes" if row["same_files"] else "no",
-            *(_agreed(row["tokens"].get(name)) for name in names),
-        ]
-        for row in report["agreement"]
-    ]
-    return _table(["", "same files", *names], rows)
-
-
-def _agreed(tokens: dict[str, int] | None) -> str:
-    return f"{tokens['same']} of {tokens['of']}" if tokens else "–"
-
-
-def _spread(summary: dict[str, float] | None, digits: int) -> str:
-    if summary is None:
-        return "–"
-    median, low, high = (f"{summary[key]:.{digits}f}" for key in ("median", "min", "max"))
-    return f"{median} [{low}–{high}]"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with columns as wide as their widest cell; all but the first right."""
-    columns = list(zip(head, *rows, strict=True))
-    widths = [max(3, *(len(cell) for cell in column)) for column in columns]
-
-    def line(cells: Sequence[str]) -> str:
-        first, *others = zip(cells, widths, strict=True)
-        padded = [first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others)]
-        return f"| {' | '.join(padded)} |"
-
-    rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
-    return "\n".join([line(head), f"| {' | '.join(rule)} |", *map(line, rows)])

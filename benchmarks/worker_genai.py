@@ -1,4 +1,4 @@
-"""onnxruntime-genai as a contestant, on the folder that Pippin exported."""
+"""onnxruntime-genai as a contestant, on a folder in its own format."""
 
 import json
 from collections.abc import Sequence
@@ -31,12 +31,26 @@ class Genai:
         self._generator = None  # the last one's cache goes before the next one's is made
         self._generator = og.Generator(self._model, self._params)
 
+    def keep(self, length: int) -> None:
+        if length:
+            self._generator.rewind_to(length)
+        else:
+            self.open()
+
     def prefill(self, tokens: Sequence[int]) -> None:
         self._generator.append_tokens(np.array(tokens, dtype=np.int32))
 
     def next(self) -> int:
         self._generator.generate_next_token()
         return int(self._generator.get_next_tokens()[0])
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """One token a call: these graphs give the last one's logits."""
+        rows = []
+        for token in tokens:
+            self.prefill([token])
+            rows.append(self._generator.get_logits().reshape(-1).copy())
+        return np.stack(rows)
 
     def _kv_bytes(self, folder: Path) -> int:
         """Bytes that the cache keeps for each token, all layers together."""

@@ -48,7 +48,8 @@ def _split_weights(
     "--kv",
     type=click.Choice(("fp32", "fp16", "int8")),
     help="What the KV cache holds: the activations' type (fp16 with fp16 weights, else fp32), or "
-    "int8, a quarter as large, in dialect gqa.  [default: the activations' type]",
+    "int8, a quarter as large, in dialect gqa.  [default: the activations' type; with quantized "
+    "weights for cpu, int8 as a second graph on the same weights]",
 )
 @click.option(
     "--for",

@@ -1,6 +1,7 @@
 """A small graph builder: operations take values and return values, names look after themselves."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,8 @@ class GraphBuilder:
         self._initializers: list[TensorProto] = []
         self._constants: dict[tuple[str, tuple[int, ...], bytes], Value] = {}
         self._counts: dict[str, int] = {}
+        self._variant: str | None = None
+        self._only: dict[int, str] = {}  # by the id of a node: the one variant that has it
 
     def input(self, name: str, dtype: int, dims: Sequence[Dim]) -> Value:
         """An input that the caller must feed."""
@@ -120,10 +123,25 @@ class GraphBuilder:
         names = [value.name if value else "" for value in inputs]
         while names and not names[-1]:
             names.pop()
-        node = name or self._unique(kind)
-        self._nodes.append(
-            helper.make_node(kind, names, outputs, name=node, domain=domain, **attributes)
+        made = helper.make_node(
+            kind, names, outputs, name=name or self._unique(kind), domain=domain, **attributes
         )
+        self._nodes.append(made)
+        if self._variant is not None:
+            self._only[id(made)] = self._variant
+
+    @contextmanager
+    def variant(self, name: str) -> Iterator[None]:
+        """Nodes appended inside are in this variant of the graph only (see `model`)."""
+        self._variant = name
+        yield
+        self._variant = None
+
+    def renamed(self, value: Value, name: str) -> Value:
+        """The last node's output under another name, which variants of the graph share."""
+        outputs = self._nodes[-1].output
+        outputs[list(outputs).index(value.name)] = name
+        return Value(name, value.dtype)
 
     def branch(
         self, name: str, emit: Callable[[], Sequence[Value]], inputs: Sequence[ValueInfoProto] = ()
@@ -143,14 +161,24 @@ class GraphBuilder:
             self._nodes = outer
 
     def model(
-        self, opset: int, ir_version: int, metadata: dict[str, str], name: str = "decoder"
+        self,
+        opset: int,
+        ir_version: int,
+        metadata: dict[str, str],
+        *,
+        name: str = "decoder",
+        variant: str | None = None,
     ) -> ModelProto:
-        """The finished model; nothing in it depends on time, place or hash order."""
-        graph = helper.make_graph(
-            self._nodes, name, self._inputs, self._outputs, self._initializers
-        )
+        """The finished model; nothing in it depends on time, place or hash order.
+
+        `variant`: of the nodes that were made for one variant alone, those of this one.
+        """
+        nodes = [node for node in self._nodes if self._only.get(id(node)) in (None, variant)]
+        read = {value.name for value in self._inputs} | _read(nodes)
+        initializers = [tensor for tensor in self._initializers if tensor.name in read]
+        graph = helper.make_graph(nodes, name, self._inputs, self._outputs, initializers)
         opsets = [helper.make_opsetid("", opset)]
-        if any(node.domain == CONTRIB for node in self._nodes):
+        if any(node.domain == CONTRIB for node in nodes):
             opsets.append(helper.make_opsetid(CONTRIB, 1))
         model = helper.make_model(
             graph, opset_imports=opsets, ir_version=ir_version, producer_name=PRODUCER
@@ -163,3 +191,14 @@ class GraphBuilder:
         number = self._counts.get(kind, 0)
         self._counts[kind] = number + 1
         return f"{kind}_{number}"
+
+
+def _read(nodes: Iterable[NodeProto]) -> set[str]:
+    """The names of all values that `nodes` read, those in their branches included."""
+    read: set[str] = set()
+    for node in nodes:
+        read.update(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                read |= _read(attribute.g.node) | {value.name for value in attribute.g.output}
+    return read

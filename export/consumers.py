@@ -210,7 +210,7 @@ def _placed(subject: Subject) -> Reasons:
 def _fetchable(subject: Subject) -> Reasons:
     """A browser fetches files by name, each into one buffer."""
     name = subject.path.name
-    wanted = [f"{name}_data{f'_{k}' if k else ''}" for k in range(len(subject.data_files))]
+    wanted = subject.named_data_files
     if subject.data_files != wanted:
         yield f"the data files are {', '.join(subject.data_files)}, not {', '.join(wanted)}"
     for file in (name, *subject.data_files):

@@ -19,7 +19,7 @@ _CHUNK_BYTES = 32 * 2**20
 class DequantizedLinears(Linears):
     """`Linears` of the dialect `standard`."""
 
-    takes_residual_columns = False
+    takes_more_columns = False
     has_float_product = False
 
     def _multiply(
@@ -29,6 +29,7 @@ class DequantizedLinears(Linears):
         x: Value,
         stored: tuple[Value, Value] | None,
         in_float: bool,
+        bias: np.ndarray | None = None,
     ) -> Value:
         """A table that is also looked up is stored a second time: here it lies as [K, N]."""
         graph, dtype = self._graph, TensorProto.UINT4 if matrix.bits == 4 else TensorProto.UINT8

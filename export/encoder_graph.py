@@ -37,7 +37,7 @@ def save(graph: GraphBuilder, path: Path, settings: Settings, name: str) -> None
     metadata = {"pippin.weights": settings.weights}
     if settings.context:
         metadata["pippin.context"] = str(settings.context)
-    model = graph.model(opset, ir_version, metadata, name)
+    model = graph.model(opset, ir_version, metadata, name=name)
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 

@@ -1,5 +1,6 @@
 """`export_folder`: a checkpoint becomes a folder, whole or not at all."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,12 +10,16 @@ import onnx
 from ..mlx_model.checkpoints.checkpoint import Checkpoint
 from ..mlx_model.checkpoints.whole_folder import check_target, written_whole
 from ..mlx_model.config import ModelConfig
+from ..mlx_model.decoder import Decoder
 from ..mlx_model.load import load_decoder
 from ..runtime.errors import InputError
+from ..runtime.folder import runs_right
 from .builder import PRODUCER
+from .find_outliers import find_outliers
 from .graph import Progress, write_graph
 from .int8_cache import calibration_ids
 from .quantize import quantize_decoder
+from .requirements import minimum_onnxruntime
 from .settings import DIALECTS, KV_TYPES, WEIGHTS, Settings
 from .sidecars import WrittenGraph, write_sidecars
 from .targets import TARGETS
@@ -42,8 +47,10 @@ def export_folder(
     `weights`: "fp32", "fp16", "q4" or "int8", or several of them for as many graphs, of which
     genai_config.json names the first; what the checkpoint has quantized is taken over as it is.
     `dialect`: "gqa" for onnxruntime's fused operators, "standard" for ONNX's own. `context` is the
-    longest sequence in tokens, the model's own when None. `kv`: what the KV cache holds, "int8" or,
-    as None, the activations' type; for int8 the graph is run here on two short sequences. `target`
+    longest sequence in tokens, the model's own when None. `kv`: what the KV cache holds, "int8" or
+    the activations' type; None for the latter, and for quantized weights in gqa graphs for the CPU
+    the former too, as a second graph on the same data files. For int8 the graph is run here on two
+    short sequences. `target`
     is whom the graphs are made for, a key of `targets.TARGETS`; it decides on weights and dialect
     where they are None. `sampling` adds the outputs of `sampling_head`. `exact` makes
     the graph that parity is measured with: no int8 activations, no dropped residuals; slow.
@@ -70,7 +77,18 @@ def export_folder(
     overall = _Overall(progress, len(each))
     with written_whole(place) as folder:
         (folder / "onnx").mkdir()
-        graphs = [_write(checkpoint, folder, settings, target, overall.next()) for settings in each]
+        graphs = [
+            _write(
+                checkpoint,
+                folder,
+                config,
+                settings,
+                target,
+                kv in (None, "int8") and _is_quick(settings, target),
+                overall.next(),
+            )
+            for settings in each
+        ]
         write_sidecars(folder, checkpoint, config, graphs)
     return Path(out)
 
@@ -90,21 +108,50 @@ def _settings(
 def _write(
     checkpoint: Checkpoint,
     folder: Path,
+    config: ModelConfig,
     settings: Settings,
     target: str,
+    quick: bool,
     progress: Progress | None,
 ) -> WrittenGraph:
-    decoder = load_decoder(checkpoint)  # used up by each graph
-    calibration: list[list[int]] = []
-    if settings.kv == "int8":
-        vocab_size = decoder.config.vocab_size
-        calibration = calibration_ids(checkpoint, vocab_size, settings.context)
-    if settings.quantized:
-        quantize_decoder(decoder, settings.weights)
+    calibration = calibration_ids(checkpoint, config.vocab_size, settings.context)
+    if quick and runs_right(minimum_onnxruntime(config, settings)):
+        outliers = _outliers(checkpoint, folder, config, settings, calibration)
+        settings = replace(settings, outliers=outliers)
     path = folder / "onnx" / f"model{settings.suffix}.onnx"
+    decoder = _decoder(checkpoint, settings)
     data_files = write_graph(decoder, path, settings, progress, calibration)
     left_over = TARGETS[target].left_over(onnx.load(path, load_external_data=False))
     return WrittenGraph(settings, len(data_files), target, tuple(left_over))
+
+
+def _is_quick(settings: Settings, target: str) -> bool:
+    """Whether a quick variant stands beside such a graph, if there may be two."""
+    fits = TARGETS[target].int8 and settings.dialect == "gqa"
+    return fits and settings.quantized and not settings.exact
+
+
+def _decoder(checkpoint: Checkpoint, settings: Settings) -> Decoder:
+    """A decoder for one graph, which uses it up."""
+    decoder = load_decoder(checkpoint)
+    if settings.quantized:
+        quantize_decoder(decoder, settings.weights)
+    return decoder
+
+
+def _outliers(
+    checkpoint: Checkpoint,
+    folder: Path,
+    config: ModelConfig,
+    settings: Settings,
+    calibration: list[list[int]],
+) -> dict[str, tuple[int, ...]]:
+    """What `find_outliers` finds on the exact graph, which is gone afterwards."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        path = Path(place) / "exact.onnx"
+        exact = replace(settings, exact=True, kv="fp32", sampling=False)
+        write_graph(_decoder(checkpoint, settings), path, exact)
+        return find_outliers(path, config, calibration)
 
 
 class _Overall:

@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from ..mlx_model.config import ModelConfig
 from ..mlx_model.decoder import Decoder
+from ..runtime.layouts import int8_cache_path
 from .base_ops import Inputs, LayerCache, OnnxOps
 from .builder import GraphBuilder, Value
 from .external_data import ExternalData
@@ -18,7 +19,7 @@ from .gqa_ops import GqaOps
 from .int8_cache import quantize_cache
 from .requirements import minimum_onnxruntime
 from .sampling_head import add_sampling_head
-from .settings import Settings
+from .settings import PORTABLE, QUICK, Settings
 from .standard_ops import StandardOps
 
 Progress = Callable[[int, int], None]  # bytes of the checkpoint's weights: done, total
@@ -48,11 +49,14 @@ def write_graph(
         switch = _rope_switch(decoder, settings)
         _build(graph, decoder, settings, switch, progress)
     opset, ir_version = VERSIONS[settings.dialect]
-    model = graph.model(opset, ir_version, _metadata(decoder.config, settings, switch))
+    metadata = _metadata(decoder.config, settings, switch)
+    model = graph.model(opset, ir_version, metadata, variant=PORTABLE)
     path.write_bytes(model.SerializeToString(deterministic=True))
-    if settings.kv == "int8":
-        quantize_cache(model, path, decoder.config, calibration)
-        path.write_bytes(model.SerializeToString(deterministic=True))
+    if settings.kv == "int8" or settings.outliers is not None:
+        quick = graph.model(opset, ir_version, metadata, variant=QUICK)
+        place = path if settings.kv == "int8" else int8_cache_path(path)
+        quantize_cache(quick, path, decoder.config, settings, calibration)
+        place.write_bytes(quick.SerializeToString(deterministic=True))
     return data.files
 
 

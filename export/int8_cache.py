@@ -1,27 +1,40 @@
-"""The KV cache in int8: a finished graph runs a short text, which tells how large its keys get.
+"""The KV cache in int8: a finished graph runs short texts, which tell how large its keys get.
 
 onnxruntime's GroupQueryAttention quantizes what it appends by one scale a channel, which stands in
 the graph: code = round(x / scale), within −128…127.
+
+The first token takes most of many heads' attention, whatever it is (attention sinks,
+arXiv:2309.17453), and so its rounding errors are most of all harm. Its keys and values hardly
+depend on which token it is, so the scales are made to fit them: they are multiples of it.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, helper
 
 from ..mlx_model.checkpoints.checkpoint import Checkpoint
 from ..mlx_model.config import ModelConfig
-from ..mlx_model.positions import RopeConfig
+from ..mlx_model.positions import RopeConfig, inverse_frequencies
+from ..runtime.errors import InputError
+from ..runtime.graph_file import KV_METADATA, MINIMUM_METADATA, ROWS_METADATA
 from ..runtime.ort_graph import open_session
+from ..runtime.tokenizer import Tokenizer
+from .int8_attention import SHORT, attend_to_codes
+from .requirements import minimum_onnxruntime
+from .settings import Settings
 
+_NBITS, _INT8_LEVEL = "MatMulNBits", 4
+_FLOAT_PRODUCTS = {"MatMul", "Gemm", "Einsum", "Conv", "MoE", "QMoE", "Loop", "Scan"}
 _LARGEST = 127
 # What is beyond the scale is cut off, which harms more than a coarser step.
 _HEADROOM = 1.25
 _LEAST = 2.0**-14  # of a layer's largest value: channels that the text left at 0 get a step too
 _TOKENS = 256  # of the text, and as many at random
-_MANTISSA = 8  # bits of a scale: rounding noise of different machines does not show
-_KEY_SCALE, _VALUE_SCALE = 12, 13  # inputs of GroupQueryAttention
+_MANTISSA = 10  # bits of a scale: rounding noise of different machines does not show
 _TEXT = """\
 The ferry leaves at 6:40 in the morning and again at noon. "Is there room for two bicycles?" asked \
 Maria. There was, for 3.50 a piece, and so they stood on deck, ate bread with cheese, and watched \
@@ -41,82 +54,127 @@ Der Fluss führt im Frühjahr Hochwasser. Où est la gare, s'il vous plaît ? ¿
 
 
 def calibration_ids(checkpoint: Checkpoint, vocab_size: int, context: int) -> list[list[int]]:
-    """Random tokens, and the text above where the checkpoint has a tokenizer; `context` at most."""
+    """Random tokens, and last the text above where the checkpoint has a tokenizer.
+
+    Each begins as a conversation does, where that is known, and has `context` tokens at most.
+    """
     rng = np.random.default_rng(0)
     sequences = [rng.integers(0, vocab_size, _TOKENS).tolist()]
+    start: list[int] = []
     if checkpoint.tokenizer_json:
-        text = checkpoint.tokenizer().encode(_TEXT)[:_TOKENS]
-        sequences.append([token for token in text if token < vocab_size])
-    return [ids[:context] for ids in sequences if ids]
+        tokenizer = checkpoint.tokenizer()
+        start = _start(tokenizer)
+        sequences.append(tokenizer.encode(_TEXT, add_special_tokens=False)[:_TOKENS])
+    known = ([t for t in (*start, *ids) if t < vocab_size] for ids in sequences)
+    return [ids[:context] for ids in known if ids]
+
+
+def _start(tokenizer: Tokenizer) -> list[int]:
+    """What conversations, or else texts, always begin with: one token or none."""
+    if tokenizer.chat_template is not None:
+        with suppress(InputError):  # some templates want more than a message
+            return tokenizer.encode_chat([{"role": "user", "content": "Hi"}])[:1]
+    return tokenizer.encode("")[:1]
+
+
+def _computes_by_row(model: ModelProto) -> bool:
+    """Whether all products are of int8 activations: float kernels add up in another order for one
+    row than for several.
+    """
+    nodes = model.graph.node
+    levels = {helper.get_node_attr_value(n, "accuracy_level") for n in nodes if n.op_type == _NBITS}
+    return levels == {_INT8_LEVEL} and _FLOAT_PRODUCTS.isdisjoint(n.op_type for n in nodes)
 
 
 def quantize_cache(
-    model: ModelProto, path: Path, config: ModelConfig, sequences: Iterable[Sequence[int]]
+    model: ModelProto,
+    path: Path,
+    config: ModelConfig,
+    settings: Settings,
+    sequences: Iterable[Sequence[int]],
 ) -> None:
-    """Give `model`, which has been written to `path`, an int8 cache with scales for `sequences`.
+    """Give `model`, a variant of the graph at `path`, an int8 cache with scales for `sequences`.
 
-    It is changed in place; the file is not. Raises InputError when the graph cannot be loaded.
+    Raises InputError when the graph at `path` cannot be loaded.
     """
-    largest = _largest(path, config, sequences)
-    for arg in (*model.graph.input, *model.graph.output):
-        if arg.name in largest or arg.name.startswith("past_key_values."):
-            arg.type.tensor_type.elem_type = TensorProto.INT8
-    for node in model.graph.node:
-        if node.op_type == "GroupQueryAttention":
-            model.graph.initializer.extend(_quantize(node, largest))
+    largest, first = _measure(path, config, settings.context, sequences)
+    attend_to_codes(model, {name: _scales(largest[name], first[name]) for name in largest})
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    metadata[KV_METADATA] = "int8"
+    metadata[MINIMUM_METADATA] = minimum_onnxruntime(config, replace(settings, kv="int8"))
+    if _computes_by_row(model):
+        metadata[ROWS_METADATA] = str(SHORT)
+    helper.set_model_props(model, metadata)
 
 
-def _largest(
-    path: Path, config: ModelConfig, sequences: Iterable[Sequence[int]]
-) -> dict[str, np.ndarray]:
-    """The largest magnitude of each channel [K, D], by the name of the present."""
+def _measure(
+    path: Path, config: ModelConfig, context: int, sequences: Iterable[Sequence[int]]
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Of each channel [K, D], by the name of the present: the largest magnitude up to `context`,
+    and the first token's.
+    """
     session = open_session(path, threads=None)
     pasts = [arg for arg in session.get_inputs() if arg.name.startswith("past_key_values.")]
     kind = np.float16 if pasts[0].type == "tensor(float16)" else np.float32
     empty = np.zeros((1, config.kv_heads, 0, config.head_dim), kind)
     presents = [arg.name.replace("past_key_values", "present") for arg in pasts]
     largest = {name: np.zeros((config.kv_heads, config.head_dim)) for name in presents}
+    first: dict[str, list[np.ndarray]] = {name: [] for name in presents}
     for ids in sequences:
         feeds = {arg.name: empty for arg in pasts}
         feeds |= {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
         for name, value in zip(presents, session.run(presents, feeds), strict=True):
-            seen = np.abs(value[0].astype(np.float64))
+            seen = value[0].astype(np.float64)
+            first[name].append(np.abs(seen[:, 0]))
             if name.endswith(".key"):
-                seen = _at_any_position(seen, config.blocks[int(name.split(".")[1])].position)
-            largest[name] = np.maximum(largest[name], seen.max(axis=1))
-    return largest
+                seen = _reach(seen, config.blocks[int(name.split(".")[1])].position, context)
+            largest[name] = np.maximum(largest[name], np.abs(seen).max(axis=1))
+    return largest, {name: np.mean(values, axis=0) for name, values in first.items()}
 
 
-def _at_any_position(keys: np.ndarray, position: object) -> np.ndarray:
-    """What keys [K, S, D] reach when they turn further: slow pairs hardly do in a short text."""
+def _reach(keys: np.ndarray, position: object, context: int) -> np.ndarray:
+    """What keys [K, S, D] of the first S positions reach when they stand elsewhere in `context`.
+
+    A pair (a, b) has the length r and turns by p·ω at position p, so that a = r·cos(φ + p·ω) and
+    b = r·sin(φ + p·ω): slow pairs hardly turn in a short text, the slowest in none.
+    """
     if not isinstance(position, RopeConfig):
         return keys
     dims, reach = position.dims, keys.copy()
     halves = [slice(0, dims // 2), slice(dims // 2, dims)]
     pair = [slice(0, dims, 2), slice(1, dims, 2)] if position.interleaved else halves
-    length = np.hypot(keys[..., pair[0]], keys[..., pair[1]])
-    for part in pair:
-        reach[..., part] = length
+    a, b = keys[..., pair[0]], keys[..., pair[1]]
+    turns = inverse_frequencies(position.at(context)).astype(np.float64)
+    if position.switch is not None and position.switch < context:
+        turns[:] = np.inf  # the rotation is another for each length
+    length = np.hypot(a, b)
+    begin = np.arctan2(b, a) - np.arange(keys.shape[1])[:, None] * np.minimum(turns, 1)
+    for part, phase in zip(pair, (begin, begin - np.pi / 2), strict=True):
+        reach[..., part] = length * _largest_cosine(phase, context * turns)
     return reach
 
 
-def _quantize(node: NodeProto, largest: dict[str, np.ndarray]) -> Iterable[TensorProto]:
-    """Turn one attention node; its two scales."""
-    node.input.extend([""] * (_VALUE_SCALE + 1 - len(node.input)))
-    for index, present in zip((_KEY_SCALE, _VALUE_SCALE), node.output[1:3], strict=True):
-        node.input[index] = f"{present}.scale"
-        yield numpy_helper.from_array(_scales(largest[present])[None, :, None], node.input[index])
-    for name, value in (
-        ("k_quant_type", "PER_CHANNEL"),
-        ("v_quant_type", "PER_CHANNEL"),
-        ("kv_cache_bit_width", 8),
-    ):
-        node.attribute.append(helper.make_attribute(name, value))
+def _largest_cosine(begin: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """max |cos t| for t from `begin` to `begin` + `width`."""
+    end = begin + np.minimum(width, np.pi)
+    crest = np.floor(end / np.pi) > np.floor(begin / np.pi)
+    return np.where(crest, 1.0, np.maximum(np.abs(np.cos(begin)), np.abs(np.cos(end))))
 
 
-def _scales(largest: np.ndarray) -> np.ndarray:
-    """Scales [K, D], float32, rounded up to few bits."""
+def _scales(largest: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Scales [K, D], float32, of which the first token's magnitudes are multiples.
+
+    So they are up to twice as large as `largest` asks for; magnitudes below one step stay as near
+    to a multiple as they are.
+    """
     floor = max(float(largest.max()) * _LEAST, 1e-6)
-    mantissa, exponent = np.frexp(np.maximum(largest, floor) * _HEADROOM / _LARGEST)
-    rounded = np.ceil(mantissa * 2**_MANTISSA) / 2**_MANTISSA
-    return np.ldexp(rounded, exponent).astype(np.float32)
+    steps = _rounded(np.maximum(largest, floor) * _HEADROOM / _LARGEST)
+    target = _rounded(first)
+    codes = np.floor(target / steps)
+    return np.where(codes < 1, steps, target / np.maximum(codes, 1)).astype(np.float32)
+
+
+def _rounded(numbers: np.ndarray) -> np.ndarray:
+    """Positive numbers rounded up to few bits."""
+    mantissa, exponent = np.frexp(numbers)
+    return np.ldexp(np.ceil(mantissa * 2**_MANTISSA) / 2**_MANTISSA, exponent)

@@ -8,9 +8,10 @@ from ..mlx_model.dense import dense_weight
 from . import floats
 from .builder import CONTRIB, GraphBuilder, Value
 from .nbits import NBits, container_bits, from_layer, pack, stack
+from .outliers import with_outlier_columns
+from .product_inputs import Inputs
 from .residual import with_residual_columns
-from .settings import Settings
-from .two_pass import TwoPass
+from .settings import PORTABLE, QUICK, Settings
 
 _FLOAT, _INT8 = 1, 4  # MatMulNBits's accuracy_level: how it sees its activations
 
@@ -18,19 +19,19 @@ _FLOAT, _INT8 = 1, 4  # MatMulNBits's accuracy_level: how it sees its activation
 class Linears:
     """Emits x·Wᵀ + b for one layer, or for several of the same x as one product.
 
-    No activation is rounded to int8 alone: 4-bit codes are multiplied in float32, 8-bit ones in
-    two passes. What one pass would gain and cost on SmolLM2 stands in docs/decisions.md.
+    4-bit codes are multiplied in float32, 8-bit ones in two passes of int8. `Settings.outliers`
+    makes a second, quick variant of the graph, with one pass of int8 throughout. What each costs
+    and gains on SmolLM2 stands in docs/decisions.md.
     """
 
-    takes_residual_columns = True
+    takes_more_columns = True
     has_float_product = True  # for 4-bit codes; 8-bit ones would be dequantized in every call
 
     def __init__(self, graph: GraphBuilder, settings: Settings):
         self._graph = graph
         self._settings = settings
-        self._two_pass = TwoPass(graph)
-        self._sums: dict[tuple[str, int], Value] = {}
-        self._extended: dict[tuple[str, int, int], Value] = {}
+        self._inputs = {variant: Inputs(graph) for variant in (None, PORTABLE, QUICK)}
+        self._zeros: dict[str, Value] = {}
 
     def emit(self, name: str, layers: list[nn.Module], x: Value) -> Value:
         """x [B, L, K] → [B, L, ΣN], the layers' outputs side by side.
@@ -39,10 +40,9 @@ class Linears:
         """
         bias = self._bias(name, layers) if "bias" in layers[0] else None
         if self.is_quantized(layers[0]):
-            y = self.product(name, self._codes(layers), x)
-        else:
-            y = self._dense(name, layers, x)
-        return self._graph.op("Add", y, bias, name=f"{name}/bias") if bias else y
+            return self.product(name, self._codes(name, layers), x, bias=bias)
+        y = self._dense(name, layers, x)
+        return y if bias is None else self._add_bias(name, y, bias)
 
     def kind(self, layer: nn.Module) -> tuple:
         """Layers of equal kind can be one product."""
@@ -55,9 +55,10 @@ class Linears:
         """Whether the layer's codes go into the graph."""
         return self._settings.quantized and "scales" in layer
 
-    def table_codes(self, layer: nn.Module) -> NBits:
-        """The codes of a table: nothing is added to its rows, which are looked up too."""
-        return from_layer(layer, container_bits(layer, self._settings.weights))
+    def table_codes(self, name: str, layer: nn.Module) -> NBits:
+        """The codes of a table, which is looked up and, if it is tied, multiplied by `name`."""
+        matrix = from_layer(layer, container_bits(layer, self._settings.weights))
+        return self._with_outliers(name, matrix, in_table=True)
 
     def stored_codes(self, name: str, matrix: NBits) -> tuple[Value, Value]:
         """Initializers: packed codes [N, G, bytes] and scales [N, G]."""
@@ -71,18 +72,43 @@ class Linears:
         x: Value,
         *,
         stored: tuple[Value, Value] | None = None,
+        bias: np.ndarray | None = None,
     ) -> Value:
         """x times a quantized matrix, whose codes and scales may be in the graph already."""
-        in_float = self._settings.exact or (self.has_float_product and matrix.bits == 4)
-        inputs = x if in_float else self._two_pass.split(x, matrix.block)
-        if matrix.sum_copies:
-            inputs = self._with_group_sums(inputs, matrix.block, matrix.sum_copies)
-        y = self._multiply(name, matrix, inputs, stored, in_float)
-        if not in_float:
-            y = self._two_pass.join(name, y)
+        in_table, plain = stored is not None, self._passes(matrix)
+        if self._settings.outliers is None:
+            y = self._rounded(name, matrix, x, stored, plain, in_table=in_table)
+        else:
+            stored = stored or self.stored_codes(name, matrix)
+            for variant, passes in ((PORTABLE, plain), (QUICK, 1)):
+                with self._graph.variant(variant):
+                    y = self._rounded(name, matrix, x, stored, passes, variant, in_table=in_table)
+                    y = self._graph.renamed(y, f"{name}.out")
         if matrix.inexact if self._settings.exact else matrix.needs_residual:
             y = self._graph.op("Add", y, self._residual_product(name, matrix, x))
-        return y
+        return y if bias is None else self._add_bias(name, y, bias)
+
+    def _passes(self, matrix: NBits) -> int:
+        """How often a graph for everyone multiplies int8 activations; 0 for float32 ones."""
+        in_float = self.has_float_product and matrix.bits == 4
+        return 0 if self._settings.exact or in_float else 2
+
+    def _rounded(
+        self,
+        name: str,
+        matrix: NBits,
+        x: Value,
+        stored: tuple[Value, Value] | None,
+        passes: int,
+        variant: str | None = None,
+        *,
+        in_table: bool,
+    ) -> Value:
+        """The product, with x in float32 or in int8, once or twice."""
+        inputs, twice = self._inputs[variant], passes == 2
+        y = inputs.prepare(x, matrix, twice=twice, in_table=in_table)
+        y = self._multiply(name, matrix, y, stored, in_float=not passes)
+        return inputs.join(name, y) if twice else y
 
     def _multiply(
         self,
@@ -94,17 +120,12 @@ class Linears:
     ) -> Value:
         """The product itself: one node."""
         codes, scales = stored or self.stored_codes(name, matrix)
-        zero_points = None
-        if not matrix.symmetric:
-            even = np.pad(matrix.zero_points, ((0, 0), (0, matrix.zero_points.shape[1] % 2)))
-            packed = pack(even if matrix.bits == 4 else matrix.zero_points, matrix.bits)
-            zero_points = self._graph.array(f"{name}.zero_points", packed)  # [N, bytes]
         return self._graph.op(
             "MatMulNBits",
             x,
             codes,
             scales,
-            zero_points,
+            self._zero_points(name, matrix),
             domain=CONTRIB,
             name=f"{name}/MatMulNBits",
             K=matrix.columns,
@@ -114,19 +135,35 @@ class Linears:
             accuracy_level=_FLOAT if in_float else _INT8,
         )
 
-    def _codes(self, layers: list[nn.Module]) -> NBits:
-        """The quantized layers' rows, one below the other, with columns for their residuals."""
+    def _zero_points(self, name: str, matrix: NBits) -> Value | None:
+        """An initializer [N, bytes]; None where they are the operator's default."""
+        if matrix.symmetric:
+            return None
+        if name not in self._zeros:
+            even = np.pad(matrix.zero_points, ((0, 0), (0, matrix.zero_points.shape[1] % 2)))
+            packed = pack(even if matrix.bits == 4 else matrix.zero_points, matrix.bits)
+            self._zeros[name] = self._graph.array(f"{name}.zero_points", packed)
+        return self._zeros[name]
+
+    def _codes(self, name: str, layers: list[nn.Module]) -> NBits:
+        """The quantized layers' rows, one below the other, with all the columns that they need."""
         bits = container_bits(layers[0], self._settings.weights)
         matrix = stack([from_layer(layer, bits) for layer in layers])
-        if self._settings.exact or not self.takes_residual_columns:
+        if self._settings.exact or not self.takes_more_columns:
             return matrix
-        return with_residual_columns(matrix) if matrix.needs_residual else matrix
+        if matrix.needs_residual:
+            matrix = with_residual_columns(matrix)
+        return self._with_outliers(name, matrix, in_table=False)
+
+    def _with_outliers(self, name: str, matrix: NBits, *, in_table: bool) -> NBits:
+        channels = (self._settings.outliers or {}).get(name)
+        return with_outlier_columns(matrix, channels, in_table=in_table) if channels else matrix
 
     def _residual_product(self, name: str, matrix: NBits, x: Value) -> Value:
         """The residual's part of the product, in float32."""
         residual = np.ascontiguousarray(matrix.residual.T)  # [G, N]
         weight = self._graph.array(f"{name}.residual", residual)
-        sums = self._group_sums(x, matrix.block)
+        sums = self._inputs[None].group_sums(x, matrix.block)
         return self._graph.op("MatMul", sums, weight, name=f"{name}/residual")
 
     def _dense(self, name: str, layers: list[nn.Module], x: Value) -> Value:
@@ -142,23 +179,11 @@ class Linears:
         )
         return self._graph.op("MatMul", x, weight, name=f"{name}/MatMul")
 
-    def _bias(self, name: str, layers: list[nn.Module]) -> Value:
+    def _bias(self, name: str, layers: list[nn.Module]) -> np.ndarray:
+        """The layers' biases, one after the other [ΣN]."""
         joined = mx.concatenate([layer.bias for layer in layers])
-        array = floats.float_array(name, joined, self._settings.dtype)
-        return self._graph.array(f"{name}.bias", array)
+        return floats.float_array(name, joined, self._settings.dtype)
 
-    def _group_sums(self, x: Value, block: int) -> Value:
-        """x [B, L, K] → the sums of its blocks [B, L, G]; computed once for each x."""
-        key = (x.name, block)
-        if key not in self._sums:
-            blocks = self._graph.op("Reshape", x, self._graph.ints(0, 0, -1, block))
-            self._sums[key] = self._graph.op("ReduceSum", blocks, self._graph.ints(3), keepdims=0)
-        return self._sums[key]
-
-    def _with_group_sums(self, x: Value, block: int, copies: int) -> Value:
-        """[x, copies of its group sums] [B, L, K + copies·G]; computed once for each x."""
-        key = (x.name, block, copies)
-        if key not in self._extended:
-            sums = [self._group_sums(x, block)] * copies
-            self._extended[key] = self._graph.op("Concat", x, *sums, axis=-1)
-        return self._extended[key]
+    def _add_bias(self, name: str, y: Value, bias: np.ndarray) -> Value:
+        array = self._graph.array(f"{name}.bias", bias)
+        return self._graph.op("Add", y, array, name=f"{name}/bias")

@@ -22,7 +22,6 @@ _TOLERANCE = 1e-6  # of a group's span: float32 noise around a zero point that w
 # divergence, a hundredth of what int8 activations cost.
 _DROPPED = 1.5e-7
 
-
 _FP4_MODES = frozenset({"mxfp4", "nvfp4"})
 # E2M1's sixteen values (OCP MX v1.0, table 5), doubled and shifted to be codes of 8 bits.
 _E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6])
@@ -41,16 +40,12 @@ class NBits:
     zero_points: np.ndarray  # uint8 [N, G], one a byte
     residual: np.ndarray  # float32 [N, G]
     spans: np.ndarray  # float32 [N, G]: from a group's lowest possible weight to its highest
+    sum_copies: int = 0  # how often x's group sums follow x in what it multiplies (see `residual`)
+    outliers: tuple[int, ...] = ()  # channels of x that have columns apart (see `outliers`)
 
     @property
     def rows(self) -> int:
         return self.codes.shape[0]
-
-    @property
-    def sum_copies(self) -> int:
-        """How often x's group sums follow x in what this matrix multiplies (see `residual`)."""
-        groups = self.residual.shape[1]
-        return (self.columns - groups * self.block) // groups
 
     @property
     def symmetric(self) -> bool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 # Inputs of GroupQueryAttention by release: up to the rotation's tables, position_ids and
 # attention_bias, head_sink. An operator with more inputs than its schema does not load.
@@ -18,11 +18,20 @@ class Need:
     what: str
 
 
+def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    """The nodes of `graph` and, after each that has some, those of its branches."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from all_nodes(attribute.g)
+
+
 def ort_needs(model: ModelProto) -> list[Need]:
     """All that is known to need a release newer than 1.20, each once."""
     needs = [Need((1, 23), f"opset {n}") for n in [_opset(model)] if n >= 23]
     packed = {t.name for t in model.graph.initializer if t.data_type == TensorProto.UINT8}
-    for node in model.graph.node:
+    for node in all_nodes(model.graph):
         needs.extend(_node_needs(node, packed))
     return sorted(set(needs), key=lambda need: (need.release, need.what))
 
@@ -38,6 +47,8 @@ def _node_needs(node: NodeProto, packed: set[str]) -> Iterator[Need]:
             if len(node.input) > known:
                 yield Need(release, f"GroupQueryAttention with {len(node.input)} inputs")
                 break
+        if "kv_cache_bit_width" in attributes:
+            yield Need((1, 27), "an int8 KV cache in GroupQueryAttention")
         if attributes.get("local_window_size", -1) > 0:
             yield Need((1, 24), "a sliding window in GroupQueryAttention")
 

@@ -1,8 +1,11 @@
 """The README.md of an exported folder: what its graphs take, give and need."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from ..mlx_model.config import ModelConfig
+from ..runtime.layouts import int8_cache_path
 from .requirements import minimum_onnxruntime, needed_releases
 from .sampling_head import TOP
 from .settings import Settings, WrittenGraph
@@ -35,16 +38,26 @@ concatenation: feed each `present.*` back as `past_key_values.*`.""",
 }
 _INT8_CACHE = """
 The int8 KV cache holds round(x / scale), one scale for each channel of a layer, in the graph. They
-are from a short text and random tokens, with headroom; larger values are cut off.
+are from a short text and random tokens, with headroom; larger values are cut off. In a call of more
+than 16 tokens these see one another unrounded.
+"""
+_TWICE = """
+The graph with that cache, a quarter as large and faster to read, uses the data files of the other,
+{names}. Pippin runs it where onnxruntime is new enough; everything else takes the other.
 """
 
 
 def readme(
-    config: ModelConfig, graphs: Sequence[WrittenGraph], eos: list[int], tokenizer: bool
+    config: ModelConfig,
+    graphs: Sequence[WrittenGraph],
+    twice: Sequence[WrittenGraph],
+    eos: list[int],
+    tokenizer: bool,
 ) -> str:
     """The text; the same for the same checkpoint and settings.
 
-    `eos` are the ids that end a reply; `tokenizer`: whether the folder holds one.
+    `twice`: the graphs beside which there is one with an int8 KV cache. `eos` are the ids that end
+    a reply; `tokenizer`: whether the folder holds one.
     """
     settings = graphs[0].settings
     names = ", ".join(graph.settings.weights for graph in graphs)
@@ -52,13 +65,15 @@ def readme(
     past, present = (f"`{stem}.0…{config.layers - 1}.key`, `.value`" for stem in _CACHES)
     cache = f"[batch_size, {config.kv_heads}, past_sequence_length, {config.head_dim}]"
     extra, rotation = _rotation(config, settings)
-    calibrated = _INT8_CACHE if "int8" in kv else ""
+    calibrated = _INT8_CACHE if "int8" in kv or twice else ""
+    if twice:
+        calibrated += _TWICE.format(names=", ".join(f"`{one.name}`" for one in twice))
     return f"""\
 # {config.family}, {config.layers} layers, {names}, exported by Pippin
 
 | graph | weights | KV cache | onnxruntime |
 |---|---|---|---|
-{_graph_rows(config, graphs)}
+{_graph_rows(config, graphs, twice)}
 - A graph's weights are in the `.onnx_data` files beside it; copy them together
 - Operators: {_operators(settings)}
 - Context: {settings.context} tokens; the rotation tables end there, and so must a sequence
@@ -90,15 +105,21 @@ The license is that of the model it was exported from.
 """
 
 
-def _graph_rows(config: ModelConfig, graphs: Sequence[WrittenGraph]) -> str:
-    rows = ""
-    for graph in graphs:
-        settings = graph.settings
-        rows += (
-            f"| `onnx/{graph.name}` | {_WEIGHTS[settings.weights]} | {_KV[settings.kv]} "
-            f"| {minimum_onnxruntime(config, settings)} or newer |\n"
-        )
-    return rows
+def _second(graph: WrittenGraph) -> str:
+    """The file of the same graph with an int8 KV cache."""
+    return int8_cache_path(Path(graph.name)).name
+
+
+def _graph_rows(
+    config: ModelConfig, graphs: Sequence[WrittenGraph], twice: Sequence[WrittenGraph]
+) -> str:
+    files = [(graph.name, graph.settings) for graph in graphs]
+    files += [(_second(graph), replace(graph.settings, kv="int8")) for graph in twice]
+    return "".join(
+        f"| `onnx/{name}` | {_WEIGHTS[settings.weights]} | {_KV[settings.kv]} "
+        f"| {minimum_onnxruntime(config, settings)} or newer |\n"
+        for name, settings in files
+    )
 
 
 def _features(config: ModelConfig, graphs: Sequence[WrittenGraph]) -> str:

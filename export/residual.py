@@ -30,7 +30,7 @@ def with_residual_columns(matrix: NBits) -> NBits:
         order = (len(rounds) * width + np.arange(groups)) % groups
         wanted = np.zeros((matrix.rows, width), np.float32)
         wanted[:, :groups] = left[:, order]
-        added, got = _quantize(wanted, matrix.bits, block)
+        added, got = round_columns(wanted, matrix.bits, block)
         left[:, order] -= got[:, :groups]
         rounds.append(added)
     copies = -(-((len(rounds) - 1) * width + groups) // groups)
@@ -46,18 +46,25 @@ def with_residual_columns(matrix: NBits) -> NBits:
         scales=scales,
         zero_points=zero_points,
         residual=left,
+        sum_copies=copies,
     )
 
 
-def _quantize(
-    values: np.ndarray, bits: int, block: int
+def round_columns(
+    values: np.ndarray, bits: int, block: int, *, symmetric: bool = False
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray], np.ndarray]:
-    """Round [N, n] to nearest by blocks: codes, scales and zero points; what they stand for."""
-    blocks = values.reshape(len(values), -1, block)
+    """Round [N, n] to nearest by blocks: codes, scales and zero points; what they stand for.
+
+    `symmetric`: with the zero point in the middle, which MatMulNBits need not be told.
+    """
+    blocks, middle = values.reshape(len(values), -1, block), 1 << (bits - 1)
     low, high = np.minimum(blocks.min(-1), 0), np.maximum(blocks.max(-1), 0)
-    scales = ((high - low) / (2**bits - 1)).astype(np.float32)
+    if symmetric:
+        scales = (np.maximum(-low, high) / (middle - 1)).astype(np.float32)
+    else:
+        scales = ((high - low) / (2**bits - 1)).astype(np.float32)
     steps = np.where(scales == 0, 1, scales)[..., None]
-    zero_points = np.rint(-low[..., None] / steps)
+    zero_points = np.full(steps.shape, middle) if symmetric else np.rint(-low[..., None] / steps)
     codes = np.clip(np.rint(blocks / steps) + zero_points, 0, 2**bits - 1)
     got = (codes - zero_points) * scales[..., None]
     packed = pack(codes.astype(np.uint8), bits)

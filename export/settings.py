@@ -1,5 +1,6 @@
 """What kind of graph is wanted, and what was written."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from onnx import TensorProto
@@ -7,6 +8,8 @@ from onnx import TensorProto
 WEIGHTS = ("fp32", "fp16", "q4", "int8")
 DIALECTS = ("gqa", "standard")
 KV_TYPES = ("fp32", "fp16", "int8")
+# Variants of a graph on the same weights: one for everyone, one with all activations in int8.
+PORTABLE, QUICK = "portable", "quick"
 # Names the node of gqa graphs that fails on such a mask, so that onnxruntime's error says why.
 PADDED_ON_THE_LEFT = "attention_mask begins with padding, which must stand on the right"
 
@@ -22,6 +25,8 @@ class Settings:
     kv: str = "fp32"  # one of KV_TYPES: what the KV cache holds
     packed: bool = True  # q, k and v are one product
     sampling: bool = False  # see `sampling_head`
+    # For the quick variant: by a product's name, the channels of its x that have columns apart.
+    outliers: Mapping[str, tuple[int, ...]] | None = None
 
     @property
     def quantized(self) -> bool:

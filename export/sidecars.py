@@ -13,6 +13,7 @@ from typing import Any
 
 from ..mlx_model.checkpoints.checkpoint import Checkpoint
 from ..mlx_model.config import ModelConfig
+from ..runtime.layouts import int8_cache_path
 from .readme import readme
 from .settings import Settings, WrittenGraph
 
@@ -36,7 +37,9 @@ def write_sidecars(
         write_text(folder / "tokenizer.json", checkpoint.tokenizer_json)
     for name, content in files.items():
         write_text(folder / name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    write_text(folder / "README.md", readme(config, graphs, eos, bool(checkpoint.tokenizer_json)))
+    twice = [g for g in graphs if int8_cache_path(folder / "onnx" / g.name).is_file()]
+    text = readme(config, graphs, twice, eos, bool(checkpoint.tokenizer_json))
+    write_text(folder / "README.md", text)
 
 
 def _decoder_config(config: dict[str, Any]) -> dict[str, Any]:

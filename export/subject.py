@@ -8,7 +8,8 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-from ..runtime.layouts import TensorNames, read_layout
+from ..runtime.layouts import TensorNames, int8_cache_path, read_layout
+from .needs import all_nodes
 
 Dims = list[int | str]
 
@@ -23,6 +24,7 @@ class Subject:
 
     folder: Path
     path: Path
+    owner: Path  # the graph whose name its data files have; another where that shares them
     weights: str  # as `runtime.folder.open_folder` takes it
     model: onnx.ModelProto
     names: TensorNames
@@ -79,8 +81,14 @@ class Subject:
         section = (self.files["config.json"] or {}).get("transformers.js_config")
         stated = section.get("use_external_data_format") if isinstance(section, dict) else None
         if isinstance(stated, dict):
-            stated = stated.get(self.path.name, stated.get("model"))
+            stated = stated.get(self.owner.name, stated.get("model"))
         return int(stated) if isinstance(stated, int) else None
+
+    @property
+    def named_data_files(self) -> list[str]:
+        """What as many data files have to be called."""
+        count = len(self.data_files)
+        return [f"{self.owner.name}_data{f'_{k}' if k else ''}" for k in range(count)]
 
     @property
     def cache(self) -> tuple[int, Dims] | None:
@@ -89,12 +97,12 @@ class Subject:
         return None if first is None else (element_type(first), dims(first))
 
     def nodes(self, operator: str) -> list[onnx.NodeProto]:
-        return [node for node in self.model.graph.node if node.op_type == operator]
+        return [node for node in all_nodes(self.model.graph) if node.op_type == operator]
 
     @property
     def sharing(self) -> bool:
         """Whether past and present may be one buffer: GroupQueryAttention alone writes in place."""
-        made = {name for node in self.nodes("GroupQueryAttention") for name in node.output}
+        made = {name for node in self.model.graph.node if _attends(node) for name in node.output}
         return bool(self.presents) and set(self.presents) <= made
 
     def _caches(self, *patterns: str) -> list[str]:
@@ -104,10 +112,13 @@ class Subject:
 _FILES = ("config.json", "genai_config.json", "tokenizer_config.json", "tokenizer.json")
 
 
-def read_subject(folder: Path, weights: str) -> Subject:
-    """One graph of `folder`, which `read_layout` can read. Raises DamagedError."""
+def read_subject(folder: Path, weights: str, kv: str) -> Subject:
+    """One graph of `folder`, which `read_layout` can read; `kv` as `runtime.folder.open_folder`
+    has it. Raises DamagedError.
+    """
     layout = read_layout(folder)
-    path = layout.graphs[weights]
+    owner = layout.graphs[weights]
+    path = int8_cache_path(owner) if kv == "int8" else owner
     try:
         model = onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's exception is not public
@@ -117,6 +128,7 @@ def read_subject(folder: Path, weights: str) -> Subject:
     return Subject(
         folder=folder,
         path=path,
+        owner=owner,
         weights=weights,
         model=model,
         names=layout.names,
@@ -137,6 +149,13 @@ def read_object(path: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         raise DamagedError(f"{path.name} is no JSON object")
     return content
+
+
+def _attends(node: onnx.NodeProto) -> bool:
+    """Whether the node is GroupQueryAttention, or an If between two of them."""
+    branches = [a.g for a in node.attribute if a.HasField("g")]
+    ways = [all_nodes(branch) for branch in branches] or [[node]]
+    return all(any(n.op_type == "GroupQueryAttention" for n in way) for way in ways)
 
 
 def element_type(arg: onnx.ValueInfoProto) -> int:

@@ -45,7 +45,7 @@ class Tables:
     def embed(self, name: str, table: nn.Module, ids: Value) -> Value:
         """ids [B, L] → rows [B, L, E]."""
         if self._linears.is_quantized(table):
-            matrix = self._linears.table_codes(table)
+            matrix = self._linears.table_codes(_head(name), table)
             stored = self._linears.stored_codes(name, matrix)
             self._coded[id(table)] = _CodedTable(matrix, stored)
             return self._decode(name, matrix, stored, ids)
@@ -63,7 +63,7 @@ class Tables:
         """x [B, L, E] → logits [B, L, V]."""
         if id(layer) in self._coded:
             table = self._coded.pop(id(layer))
-            return self._linears.product(f"{name}.head", table.matrix, x, stored=table.stored)
+            return self._linears.product(_head(name), table.matrix, x, stored=table.stored)
         if id(layer) in self._floats:
             return self._tied_product(name, self._floats[id(layer)], x)
         return self._linears.emit(name, [layer], x)
@@ -73,7 +73,7 @@ class Tables:
         graph = self._graph
         vocab, width = table.shape
         rows = graph.op("Reshape", x, graph.ints(-1, width))
-        logits = graph.op("Gemm", rows, table.weight, name=f"{name}.head/Gemm", transB=1)
+        logits = graph.op("Gemm", rows, table.weight, name=f"{_head(name)}/Gemm", transB=1)
         batch = graph.op("Shape", x, start=0, end=1)
         shape = graph.op("Concat", batch, graph.ints(-1, vocab), axis=0)
         return graph.op("Reshape", logits, shape)  # [B, L, V]
@@ -82,6 +82,10 @@ class Tables:
         """Look up packed rows and decode them: (code − zero_point)·scale, or code·scale + bias."""
         graph = self._graph
         codes, scales = (graph.op("Gather", part, ids) for part in stored)
+        groups = matrix.residual.shape[1]
+        if matrix.outliers:  # whose blocks come after the row
+            span = [graph.ints(0), graph.ints(groups), graph.ints(2)]
+            codes, scales = (graph.op("Slice", part, *span) for part in (codes, scales))
         codes = graph.op(
             "Cast", self._unpacked(codes, matrix), dtype=TensorProto.FLOAT, to=TensorProto.FLOAT
         )  # [B, L, G, block]
@@ -91,7 +95,8 @@ class Tables:
             middle = graph.constant(np.array(1 << (matrix.bits - 1), dtype=np.float32))
             values = graph.op("Mul", graph.op("Sub", codes, middle), scales)
         else:
-            biases = matrix.residual - matrix.scales * matrix.zero_points.astype(np.float32)
+            zero_points = matrix.zero_points[:, :groups].astype(np.float32)
+            biases = matrix.residual - matrix.scales[:, :groups] * zero_points
             table = graph.array(f"{name}.biases", biases)
             shift = graph.op("Unsqueeze", graph.op("Gather", table, ids), last)
             values = graph.op("Add", graph.op("Mul", codes, scales), shift)
@@ -108,3 +113,8 @@ class Tables:
         pair = [graph.op("Unsqueeze", half, last) for half in (low, high)]
         both = graph.op("Concat", *pair, axis=-1)
         return graph.op("Reshape", both, graph.ints(0, 0, 0, -1))
+
+
+def _head(name: str) -> str:
+    """What the product with the table `name` is called."""
+    return f"{name}.head"

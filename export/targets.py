@@ -30,6 +30,7 @@ class Target:
     kv: tuple[str, ...] = KV_TYPES
     packed: bool = True  # q, k and v may be one product
     softcap: bool = True  # GroupQueryAttention caps scores
+    int8: bool = False  # its quantized products are made for activations in int8
     operators: frozenset[str] | None = None  # None: all
     forms: Mapping[str, Takes] = field(default_factory=lambda: MappingProxyType({}))
     ran: bool = False  # whether the tests run an exported graph on it
@@ -64,7 +65,7 @@ def _integer(node: NodeProto, name: str) -> int:
 
 
 TARGETS = {
-    "cpu": Target("CPUExecutionProvider", ran=True),
+    "cpu": Target("CPUExecutionProvider", int8=True, ran=True),
     # onnxruntime-web's WebAssembly is the CPU provider. transformers.js 3 makes float caches only.
     "web": Target(
         "wasm", "The KV cache is in floats, which every transformers.js makes.",

@@ -23,16 +23,19 @@ class TwoPass:
         """x [B, L, K] → its coarse part, then the rest [B, 2·L, K]; K a multiple of the block."""
         key = (x.name, block)
         if key not in self._split:
-            graph = self._graph
-            blocks = graph.op("Reshape", x, graph.ints(0, 0, -1, block))
-            top = graph.op("ReduceMax", graph.op("Abs", blocks), graph.ints(-1), keepdims=1)
-            step = graph.op("Mul", top, graph.constant(np.array(1 / 127, np.float32)))
-            step = graph.op("Max", step, graph.constant(np.array(_TINY, np.float32)))
-            codes = graph.op("Round", graph.op("Div", blocks, step))
-            coarse = graph.op("Reshape", graph.op("Mul", codes, step), graph.ints(0, 0, -1))
-            rest = graph.op("Sub", x, coarse)
-            self._split[key] = graph.op("Concat", coarse, rest, axis=1)
+            self._split[key] = self._graph.op("Concat", *self.parts(x, block), axis=1)
         return self._split[key]
+
+    def parts(self, x: Value, block: int) -> tuple[Value, Value]:
+        """x [B, L, K] → its coarse part and the rest, of the same shape."""
+        graph = self._graph
+        blocks = graph.op("Reshape", x, graph.ints(0, 0, -1, block))
+        top = graph.op("ReduceMax", graph.op("Abs", blocks), graph.ints(-1), keepdims=1)
+        step = graph.op("Mul", top, graph.constant(np.array(1 / 127, np.float32)))
+        step = graph.op("Max", step, graph.constant(np.array(_TINY, np.float32)))
+        codes = graph.op("Round", graph.op("Div", blocks, step))
+        coarse = graph.op("Reshape", graph.op("Mul", codes, step), graph.ints(0, 0, -1))
+        return coarse, graph.op("Sub", x, coarse)
 
     def join(self, name: str, y: Value) -> Value:
         """The product's rows [B, 2·L, N] → the sum of both parts [B, L, N]."""

@@ -9,7 +9,7 @@ from onnx import TensorProto
 from ..runtime.errors import InputError, PippinError
 from ..runtime.folder import check_data_files, open_folder
 from ..runtime.graph_file import read_graph_file
-from ..runtime.layouts import read_layout
+from ..runtime.layouts import int8_cache_path, read_layout
 from .consumers import Verdict, judge
 from .external_data import tensor_bytes
 from .greedy import greedy_check
@@ -68,15 +68,21 @@ def verify_folder(path: Path) -> Report:
     graphs = read_layout(folder).graphs
     if not graphs:
         open_folder(folder)  # says what is there in place of a graph
-    reports = [_verify(folder, weights) for weights in graphs]
+    reports = []
+    for weights, graph in graphs.items():
+        reports.append(_verify(folder, weights, "float"))
+        if int8_cache_path(graph).is_file():
+            reports.append(_verify(folder, weights, "int8"))
     return Report(
         [check for report in reports for check in report.checks],
         [verdict for report in reports for verdict in report.consumers],
     )
 
 
-def _verify(folder: Path, weights: str) -> Report:
-    place = read_layout(folder).graphs[weights].relative_to(folder).as_posix()
+def _verify(folder: Path, weights: str, kv: str) -> Report:
+    graph = read_layout(folder).graphs[weights]
+    graph = int8_cache_path(graph) if kv == "int8" else graph
+    place = graph.relative_to(folder).as_posix()
     checks: list[Check] = []
     subject: Subject | None = None
 
@@ -90,7 +96,7 @@ def _verify(folder: Path, weights: str) -> Report:
 
     def read() -> str:
         nonlocal subject
-        subject = read_subject(folder, weights)
+        subject = read_subject(folder, weights, kv)
         return f"{len(subject.model.graph.node)} nodes, {subject.layers} layers"
 
     if not look("graph", read) or subject is None:
@@ -99,7 +105,7 @@ def _verify(folder: Path, weights: str) -> Report:
         look(name, lambda step=step: step(subject))
     damage = tuple(check.detail for check in checks if check.damaged)
     failure = None
-    if not damage and not look("greedy run", lambda: _greedy(subject)):
+    if not damage and not look("greedy run", lambda: _greedy(subject, kv)):
         failure = checks[-1].detail
     return Report(checks, judge(subject, damage, failure))
 
@@ -128,7 +134,7 @@ def _data_files(subject: Subject) -> str:
             wanted = tensor_bytes(tensor.data_type, tuple(tensor.dims))
             _agree(length == wanted, f"{tensor.name} has {length} bytes, its shape takes {wanted}")
     names = [file.name for file in files]
-    wanted = [f"{subject.path.name}_data{f'_{k}' if k else ''}" for k in range(len(files))]
+    wanted = subject.named_data_files
     _require(names == wanted, f"they are {', '.join(names)}; expected {', '.join(wanted)}")
     return f"{len(files)} with {sum(file.stat().st_size for file in files):,} bytes"
 
@@ -262,10 +268,10 @@ def _genai(subject: Subject) -> str:
     return f"{decoder['filename']}, context {model.get('context_length')}"
 
 
-def _greedy(subject: Subject) -> str:
+def _greedy(subject: Subject, kv: str) -> str:
     """Through the very engine that `Generator.from_folder` uses."""
     try:
-        complaint, detail = greedy_check(open_folder(subject.folder, subject.weights))
+        complaint, detail = greedy_check(open_folder(subject.folder, subject.weights, kv))
     except PippinError as error:
         raise _FailedError(one_line(error)) from error
     _require(not complaint, complaint)

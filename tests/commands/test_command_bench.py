@@ -24,11 +24,21 @@ def test_every_backend_is_measured_by_itself(long_model: Path) -> None:
     assert (document["model"], document["rounds"]) == (str(long_model), 1)
     assert [result["backend"] for result in document["backends"]] == ["mlx", "onnx"]
     for result in document["backends"]:
-        for name in ("load_seconds", "prefill", "decode_short", "decode_long"):
+        for name in (
+            *("load_seconds", "prefill", "decode_short", "decode_long"),
+            *("decode_batch", "batch_ratio"),
+        ):
             figure = result[name]
             assert 0 < figure["low"] <= figure["median"] <= figure["high"]
         assert 20 * 2**20 < result["peak_bytes"] < 2**32
         assert result["weight_bytes"] > 0
+    limits = document["backends"][1]["limits"]
+    assert set(limits) == {"prefill", "decode_short", "decode_long", "decode_batch"}
+    for name, limit in limits.items():
+        median = document["backends"][1][name]["median"]
+        assert limit["share"] == pytest.approx(median / limit["rate"])
+    assert limits["decode_long"]["rate"] < limits["decode_short"]["rate"]
+    assert document["backends"][0]["limits"] == {}
     assert "mlx: loading, 1 of 1" in run.err
 
 
@@ -55,6 +65,7 @@ def test_an_exported_folder(folder: Path) -> None:
     (result,) = bench.bench(str(folder), rounds=1)
     assert result.backend == "onnx"
     assert result.prefill is not None
+    assert result.limits["prefill"].rate > result.prefill.median
 
 
 def test_options_of_onnx_with_mlx_alone(model: Path) -> None:

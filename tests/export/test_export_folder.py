@@ -131,7 +131,7 @@ def test_what_may_be_replaced(checkpoint, place):
     assert export_folder(checkpoint, out, weights="fp32") == out  # empty: fine
     with pytest.raises(InputError, match="exists; allow overwriting"):
         export_folder(checkpoint, out)
-    export_folder(checkpoint, out, weights="q4", overwrite=True)
+    export_folder(checkpoint, out, weights="q4", kv="fp32", overwrite=True)
     assert [p.name for p in out.glob("onnx/*.onnx")] == ["model_q4.onnx"]
 
 

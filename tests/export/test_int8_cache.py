@@ -6,6 +6,8 @@ import onnx
 import pytest
 
 from pippin.export.folder import export_folder
+from pippin.export.int8_attention import SHORT
+from pippin.export.int8_cache import calibration_ids
 from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
 from pippin.runtime.errors import InputError
 from pippin.runtime.ort_engine import OrtEngine
@@ -38,6 +40,13 @@ def folders(checkpoint, tmp_path_factory):
     return {
         kv: export_folder(checkpoint, place / kv, weights="fp32", kv=kv) for kv in ("fp32", "int8")
     }
+
+
+def on_codes(session, ids, count=SHORT):
+    """Logits of `ids` in calls so short that no token sees another unrounded."""
+    return np.concatenate(
+        [session.verify(ids[at : at + count]) for at in range(0, len(ids), count)]
+    )
 
 
 def first_layer(folder, ids, past):
@@ -93,7 +102,8 @@ def test_every_kind_of_weights_has_it(weights, checkpoint, tmp_path):
     wanted = PlainRun(floats)(IDS)[0]
     engine = OrtEngine.from_folder(codes, threads=1)
     assert engine.info.kv_bytes_per_token == 3 * 2 * 2 * 16
-    assert 0 < difference(engine.open().verify(IDS), wanted) < 0.1
+    assert 0 < difference(on_codes(engine.open(), IDS), wanted) < 0.1
+    assert difference(engine.open().verify(IDS), wanted) < 0.1
     arg = next(a for a in read_model(codes).graph.input if a.name == "past_key_values.2.value")
     assert arg.type.tensor_type.elem_type == onnx.TensorProto.INT8
 
@@ -112,16 +122,17 @@ def test_together_with_what_else_attention_takes(kind, changes, tmp_path):
     sizes = SIZES if kind in ("Mistral", "GptOss") else {}
     checkpoint = open_checkpoint(make_tiny(tmp_path / "tiny", kind, **sizes, **changes).path)
     folder = export_folder(checkpoint, tmp_path / "out", weights="fp32", kv="int8")
-    found = OrtEngine.from_folder(folder, threads=1).open().verify(IDS[:60])
-    assert difference(found, mlx_logits(checkpoint, IDS[:60])) < 0.15
+    engine, wanted = OrtEngine.from_folder(folder, threads=1), mlx_logits(checkpoint, IDS[:60])
+    assert difference(on_codes(engine.open(), IDS[:60]), wanted) < 0.15
+    assert difference(engine.open().verify(IDS[:60]), wanted) < 0.15
 
 
 def test_sessions_of_the_engine(folders, tmp_path):
-    """Whole, in chunks, step by step, rolled back, forked and restored: the same codes."""
+    """In short calls, step by step, rolled back, forked and restored: the same codes."""
     engine = OrtEngine.from_folder(folders["int8"], threads=1)
-    whole = engine.open().verify(IDS)
+    whole = on_codes(engine.open(), IDS)
     session = engine.open()
-    assert difference(session.prefill(IDS[:150]), whole[149]) < 1e-5
+    assert difference(on_codes(session, IDS[:150], 5), whole[:150]) < 1e-5
     steps = np.stack([session.step(token) for token in IDS[150:]])
     assert difference(steps, whole[150:]) < 1e-5
     session.rollback(100)
@@ -130,10 +141,39 @@ def test_sessions_of_the_engine(folders, tmp_path):
     restored, tokens = engine.restore(tmp_path / "saved.kv")
     assert tokens == IDS[:100]
     for one in (session, other, restored):
-        assert difference(one.verify(IDS[100:]), whole[100:]) < 1e-5
+        assert difference(on_codes(one, IDS[100:]), whole[100:]) < 1e-5
     floats = OrtEngine.from_folder(folders["fp32"], threads=1)
     with pytest.raises(InputError, match="another model"):
         floats.restore(tmp_path / "saved.kv")
+
+
+def test_long_calls_leave_the_codes_of_the_floats_that_they_were_computed_in(folders):
+    """The call itself says what it says on the float cache, and keeps that, rounded."""
+    runs = {kv: PlainRun(folder) for kv, folder in folders.items()}
+    logits = {kv: run(IDS) for kv, run in runs.items()}
+    assert difference(logits["int8"], logits["fp32"]) < 1e-5
+    scales = {t.name: t for t in read_model(folders["int8"]).graph.initializer}
+    for name, exact in runs["fp32"]._caches.items():
+        present = name.replace("past_key_values", "present")
+        scale = onnx.numpy_helper.to_array(scales[f"{present}.scale"])
+        error = np.abs(runs["int8"]._caches[name] * scale - exact) / scale
+        assert np.quantile(error, 0.999) <= 0.51  # what is cut off is rare
+
+
+def test_the_first_token_is_a_multiple_of_the_scales(tmp_path):
+    """Whatever comes after it, keys and values of what a conversation begins with are exact."""
+    checkpoint = tiny_checkpoint(tmp_path / "tiny", vocab_size=32)
+    one = open_checkpoint(checkpoint.path)
+    folder = export_folder(one, tmp_path / "out", weights="fp32", kv="int8")
+    floats = export_folder(one, tmp_path / "floats", weights="fp32", kv="fp32")
+    (start, *_), *_ = calibration_ids(one, 32, CONTEXT)
+    exact, codes = (first_layer(f, [start], 0) for f in (floats, folder))
+    scales = {t.name: t for t in read_model(folder).graph.initializer}
+    for part, wanted, found in zip(("key", "value"), exact, codes, strict=True):
+        scale = onnx.numpy_helper.to_array(scales[f"present.0.{part}.scale"])[0]
+        large = np.abs(wanted) > scale
+        assert large.mean() > 0.5
+        assert (np.abs(found * scale - wanted) / scale)[large].max() < 0.1
 
 
 def test_two_exports_are_equal(checkpoint, folders, tmp_path):

@@ -30,8 +30,7 @@ SAMPLING = {
 }
 KINDS = {
     "gqa": {"weights": "fp32"},
-    "gqa-q4": {"weights": "q4"},
-    "gqa-int8-cache": {"weights": "fp32", "kv": "int8"},
+    "gqa-q4": {"weights": "q4", "kv": "fp32"},
     "standard": {"weights": "fp32", "dialect": "standard"},
 }
 

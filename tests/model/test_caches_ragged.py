@@ -16,15 +16,21 @@ STEPS = st.lists(
     | st.tuples(st.just("row"), st.integers(1, 40))
     | st.tuples(st.just("row"), st.sampled_from([255, 256, 257]))
     | st.tuples(st.just("rollback"), st.integers(0, 60))
-    | st.tuples(st.sampled_from(["add", "remove"]), st.just(0)),
+    | st.tuples(st.sampled_from(["swap", "copy"]), st.integers(1, 3))
+    | st.tuples(st.just("some"), st.integers(1, 3)),
     min_size=2,
     max_size=12,
 )
 
 
 def append_all(cache, rows, length, seed):
+    append_some(cache, cache, rows, length, seed)
+
+
+def append_some(cache, part, rows, length, seed):
+    """To the rows that `part` of the cache stands for."""
     q, k, v = random_tokens(seed, length, batch=len(rows))
-    out = cache.attend(q, k, v, rows[0].spec)
+    out = part.attend(q, k, v, rows[0].spec)
     mx.eval(out, cache.state)
     for i, history in enumerate(rows):
         one = slice(i, i + 1)
@@ -50,23 +56,25 @@ def test_each_row_is_a_list_of_tokens(storage, steps, rows, window):
     cache = RaggedCache(rows, STORAGES[storage])
     histories = [History(spec, STORAGES[storage]) for _ in range(rows)]
     for seed, (kind, number) in enumerate(steps):
-        index = seed % len(histories) if histories else 0
-        if kind == "add":
-            assert cache.add_row() == len(histories)
-            histories.append(History(spec, STORAGES[storage]))
-        elif not histories:
-            continue
-        elif kind == "all":
+        index = seed % len(histories)
+        other = (index + number) % len(histories)
+        if kind == "all":
             append_all(cache, histories, number, seed)
+        elif kind == "some":
+            chosen = histories[index : index + number]
+            append_some(cache, cache.some(index, len(chosen)), chosen, 1, seed)
         elif kind == "row":
             append_row(cache, histories[index], index, number, seed)
         elif kind == "rollback":
             length = max(cache.lengths[index] - number, 0)
             cache.row(index).rollback(length)
             histories[index].rollback(length)
+        elif kind == "copy":
+            cache.copy_row(index, other)
+            histories[other] = histories[index].fork()
         else:
-            cache.remove_row(index)
-            del histories[index]
+            cache.swap_rows(index, other)
+            histories[index], histories[other] = histories[other], histories[index]
         assert cache.lengths == [len(history.keys) for history in histories]
         np.testing.assert_array_equal(np.array(cache.offset), cache.lengths)
 

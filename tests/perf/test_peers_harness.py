@@ -1,6 +1,5 @@
-"""The logic of `benchmarks/peers.py`: order, medians, rendering, processes. Nothing is timed."""
+"""The logic of `benchmarks/peers.py`: order, processes, what is asked. Nothing is timed."""
 
-import json
 import sys
 from pathlib import Path
 
@@ -12,58 +11,15 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import machine
 import peer_env
 import peers
-from peer_report import build_report, common_prefix, ratios, render, summarize
-from peer_rounds import Metric, Result, order_of_round, run_rounds
+from peer_contestants import OURS, THEIRS, choose, option_names
+from peer_report import build_report
+from peer_rounds import Metric, make_metrics, measure_quality, order_of_round, run_rounds
+from peer_tables import render
 from peer_worker import Contestant, Worker, WorkerError
+from worker_loop import Steps
 
 from pippin.runtime.errors import PippinError
-
-METRICS = [Metric("prefill 4", "prefill", [1, 2, 3, 4], 4), Metric("decode 2", "decode", [1], 2)]
-ABOUT = {"version": "one 1.0", "kv_bytes_per_token": 2048, "seconds": 0.5, "peak_rss": 2**20}
-
-FAKE_WORKER = """
-import sys
-sys.path.insert(0, {benchmarks!r})
-from worker_loop import serve
-
-class Fake:
-    def load(self, model, threads, capacity):
-        print("a library talks on stdout")
-        return {{"version": f"fake {{threads}}", "kv_bytes_per_token": capacity}}
-    def open(self):
-        self.tokens = []
-    def prefill(self, tokens):
-        if 13 in tokens:
-            raise ValueError("13 is not for me")
-        if 14 in tokens:
-            sys.exit("gone for good")
-        self.tokens += tokens
-    def next(self):
-        self.tokens.append(len(self.tokens))
-        return self.tokens[-1]
-
-serve(Fake())
-"""
-
-
-class FakeWorker:
-    """Answers at once, and writes down who was asked what."""
-
-    def __init__(self, name, asked, seconds=1.0, fails_at=None, peer=True):
-        self.contestant = Contestant(name, "python", "worker.py", {"model": "m"}, peer)
-        self.asked, self.seconds, self.fails_at = asked, seconds, fails_at
-        self.closed = False
-
-    def ask(self, do, **request):
-        assert not self.closed
-        self.asked.append((do, self.contestant.name))
-        if sum(name == self.contestant.name for _, name in self.asked) == self.fails_at:
-            raise WorkerError(f"{do}: out of luck")
-        answer = dict(ABOUT, seconds=self.seconds)
-        return answer | ({"tokens": [5, 6, 7]} if do == "decode" else {})
-
-    def close(self):
-        self.closed = True
+from support.peers import ABOUT, FAKE_WORKER, METRICS, FakeWorker, about, quiet
 
 
 @pytest.fixture
@@ -80,10 +36,6 @@ def start(tmp_path):
     yield start
     for worker in started:
         worker.close()
-
-
-def quiet(_):
-    pass
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5])
@@ -104,7 +56,8 @@ def test_rounds_are_interleaved():
         turn = measured[start : start + 3]
         assert len({do for do, _ in turn}) == 1, "one metric at a time"
         assert {name for _, name in turn} == set("ABC"), "all before anyone again"
-    assert [do for do, _ in measured[::3]] == ["prefill", "decode"] * 2
+    assert [do for do, _ in measured[::3]] == ["prefill"] * 2 + ["decode"] * 2
+    assert [name for _, name in measured[::3]] == ["A", "B"] * 2
 
 
 def test_speed_is_tokens_by_seconds():
@@ -120,7 +73,7 @@ def test_a_failure_leaves_the_others_going():
     results = run_rounds([bad, good], METRICS, 3, {}, quiet)
     assert bad.closed
     assert results[0].failure == "prefill: out of luck"
-    assert [len(values) for values in results[0].speeds.values()] == [1, 1]
+    assert [len(values) for values in results[0].speeds.values()] == [2]
     assert [len(values) for values in results[1].speeds.values()] == [3, 3]
     report = build_report(about(), METRICS, results, {})
     assert report["missing"] == {"bad": "prefill: out of luck"}
@@ -133,83 +86,6 @@ def test_a_contestant_that_does_not_load_is_named():
     assert report["missing"] == {"bad": "load: out of luck"}
     assert [row["name"] for row in report["contestants"]] == ["good"]
     assert report["ratios"] == []
-
-
-def test_summary():
-    assert summarize([3.0, 9.0, 1.0]) == {"median": 3.0, "min": 1.0, "max": 9.0}
-    assert summarize([1.0, 2.0])["median"] == 1.5
-
-
-def test_ratios_pair_the_rounds():
-    # the machine was busy in round 2: the ratio of medians would be 15 / 10
-    assert ratios([20, 10, 15], [10, 5, 30]) == [2.0, 2.0, 0.5]
-    assert ratios([1, 2, 3], [1]) == [1.0]
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "length"),
-    [([1, 2, 3], [1, 2, 3], 3), ([1, 2], [1, 3], 1), ([1], [2], 0), ([], [1], 0), ([1, 2], [1], 1)],
-)
-def test_common_prefix(a, b, length):
-    assert common_prefix(a, b) == length
-
-
-def about():
-    settings = {"threads": 2, "rounds": 3, "prefill": 4, "context": 8, "decode": 2}
-    machine = {"machine": "A machine", "others_cpu_share": 0.01}
-    return {"model": "m.gguf", "settings": settings} | machine
-
-
-def result(name, peer, prefill, replies, peak_rss, model="m"):
-    return Result(
-        Contestant(name, "python", "worker.py", {"model": model}, peer),
-        ABOUT,
-        {"prefill 4": prefill},
-        {"decode 2": replies},
-        peak_rss,
-    )
-
-
-def test_report_and_table():
-    ours = result("pippin", False, [20.0, 10.0, 15.0], [[1, 2, 3], [1, 2, 4]], 2**20)
-    same = result("twin", True, [10.0, 5.0, 30.0], [[1, 2, 3], [1, 2, 3]], 2**21)
-    other = result("other", True, [40.0, 40.0, 40.0], [[9], [9]], 2**22, model="n")
-    report = build_report(about(), METRICS, [ours, same, other], {"lost": "no wheel"})
-    assert json.loads(json.dumps(report, allow_nan=False)) == report
-    first, second = report["ratios"]
-    assert first["speed"] == {"prefill 4": {"median": 2.0, "min": 0.5, "max": 2.0}}
-    assert first["peak_rss"] == 0.5
-    assert second["speed"]["prefill 4"]["median"] == 0.375
-    twin, foreign = report["agreement"]
-    assert twin["same_files"]
-    assert twin["tokens"] == {"decode 2": {"same": 2, "of": 3}}, "the worst round counts"
-    assert not foreign["same_files"]
-    text = render(report)
-    assert "- lost: no wheel" in text
-    assert "| 15.0 [10.0–20.0] |" in text
-    assert "| pippin / twin  | 2.00 [0.50–2.00] |" in text
-    assert "2 of 3" in text
-    tables = [block for block in text.split("\n\n") if block.startswith("|")]
-    assert len(tables) == 3
-    for table in tables:
-        assert len({line.count("|") for line in table.splitlines()}) == 1
-        assert len({len(line) for line in table.splitlines()}) == 1
-
-
-@pytest.mark.parametrize(
-    ("share", "text"),
-    [
-        (None, "A machine. What else ran meanwhile is unknown."),
-        (0.01, "A machine. Other programs took 1% of the CPU time."),
-        (
-            0.4,
-            "A machine. Other programs took 40% of the CPU time: run it again on a quiet machine.",
-        ),
-    ],
-)
-def test_a_busy_machine_is_told(share, text):
-    report = build_report(about() | {"others_cpu_share": share}, METRICS, [], {})
-    assert text in render(report)
 
 
 def test_others_share_is_what_neither_we_nor_our_children_took(monkeypatch):
@@ -290,3 +166,98 @@ def test_unknown_names(options, message):
     assert outcome.exit_code == 2
     assert message in outcome.stderr
     assert len(outcome.stderr.splitlines()) == 1
+
+
+def test_what_two_prompts_share_is_not_computed_again():
+    class Recorder:
+        def __init__(self):
+            self.held, self.given = [], []
+
+        def load(self, **_):
+            return {}
+
+        def open(self):
+            self.held = []
+
+        def keep(self, length):
+            self.held = self.held[:length]
+
+        def prefill(self, tokens):
+            self.given.append(list(tokens))
+            self.held += tokens
+
+        def next(self):
+            self.held.append(0)
+            return 0
+
+    recorder = Recorder()
+    steps = Steps(recorder)
+    steps.load()
+    for tokens, given in (
+        ([7, 8, 9], [7, 8, 9]),
+        ([7, 8, 9], [9]),  # its logits are wanted again
+        ([7, 8, 6, 5], [6, 5]),
+        ([7, 8], [8]),
+        ([1], [1]),
+    ):
+        answer = steps.decode(tokens, 2)
+        assert recorder.given[-1] == given
+        assert recorder.held == [*tokens, *answer["tokens"]]
+        recorder.held.pop()  # the last token chosen is never run
+    steps.prefill([1] * 16)
+    assert recorder.given[-2:] == [[1] * 2, [1] * 16], "a timed prompt is computed whole"
+
+
+def test_quality_is_not_there_without_logits(start):
+    answer = start().ask("quality", tokens=[1, 2], reference="nowhere", piece=1)
+    assert answer["perplexity"] is None
+
+
+def test_quality_that_fails_leaves_the_speeds():
+    bad, good = FakeWorker("bad", [], fails_at=2), FakeWorker("good", [])
+    results = run_rounds([bad, good], METRICS[:1], 0, {}, quiet)
+    measure_quality([bad, good], results, [1, 2], "file", quiet)
+    assert (results[0].failure, results[0].quality) == ("", {})
+    assert results[1].quality["peak_rss"] == ABOUT["peak_rss"]
+
+
+def test_metrics():
+    sizes = {"prefill": [4, 8], "context": [8, 16], "decode": 8}
+    metrics = make_metrics(list(range(100)), sizes, [12, 16], ["A"])
+    assert [metric.name for metric in metrics] == [
+        "first token after 50",
+        "prefill 4",
+        "prefill 8",
+        "decode after 16",
+        "decode after 12",
+        "decode after 8",
+    ]
+    assert [metric.only for metric in metrics] == [None, None, None, None, ["A"], None]
+    assert metrics[2].request() == {"do": "prefill", "tokens": list(range(8))}
+    assert metrics[3].request() == {"do": "decode", "tokens": list(range(16)), "count": 8}
+    [long] = make_metrics([0] * 5000, sizes | {"prefill": [], "context": [5000]}, (), ())[1:]
+    assert long.count == 2, "fewer tokens where each takes long"
+
+
+def test_a_metric_is_asked_of_those_it_is_for():
+    asked = []
+    workers = [FakeWorker(name, asked) for name in "ABC"]
+    only = Metric("decode 3", "decode", [1], 3, only=["A", "C"])
+    run_rounds(workers, [only], 2, {}, quiet)
+    assert asked[3:] == [("decode", "A"), ("decode", "C"), ("decode", "C"), ("decode", "A")]
+
+
+def test_names_and_their_beginnings():
+    names = option_names(THEIRS)
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert name in option_names(choose("peer", name, THEIRS))
+    assert [entry.name for entry in choose("peer", "llama.cpp-q4_1-kv8", THEIRS)] == [
+        "llama.cpp q4_1 kv8"
+    ]
+    assert {entry.peer for entry in choose("peer", "genai,openvino", THEIRS)} == {
+        "onnxruntime-genai",
+        "openvino-genai",
+    }
+    assert [entry.name for entry in choose("backend", "mlx", OURS)] == ["pippin mlx"]
+    assert {entry.peer for entry in THEIRS} == set(peer_env.known_peers())

@@ -117,7 +117,7 @@ def test_both_backends_measure_alike(model, tmp_path):
         documents[backend] = json.loads(run.out)
     mlx, onnx = documents["mlx"], documents["onnx"]
     assert (mlx.pop("backend"), onnx.pop("backend")) == ("mlx", "onnx")
-    assert onnx["perplexity"] == pytest.approx(mlx["perplexity"], rel=1e-3)
+    assert onnx["perplexity"] == pytest.approx(mlx["perplexity"], rel=5e-3)
     assert mlx["tokens"] == mlx["bytes"] == len(text.read_text())
     assert mlx["scored_tokens"] == mlx["tokens"] - 1
     assert mlx["bits_per_byte"] == pytest.approx(math.log2(mlx["perplexity"]))

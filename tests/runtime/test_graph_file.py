@@ -21,7 +21,8 @@ def by_onnx(path) -> GraphFile:
             at = (place["location"], int(place.get("offset", 0)), length)
             external.append(ExternalTensor(tensor.name, *at))
     operators = {name: node.op_type for node in model.graph.node for name in node.output}
-    return GraphFile(tuple(external), operators)
+    metadata = {entry.key: entry.value for entry in model.metadata_props}
+    return GraphFile(tuple(external), operators, metadata)
 
 
 @pytest.fixture(scope="module")

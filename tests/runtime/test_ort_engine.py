@@ -123,7 +123,7 @@ def test_nothing_beyond_the_length_is_read(gqa):
     session = gqa.engine.open()
     session.prefill(IDS[:300])
     session.rollback(100)
-    for buffer in session._caches._buffers:
+    for buffer in session._caches.buffers.arrays:
         buffer[:, :, 100:] = np.nan
     gqa.check(session.prefill(IDS[100:400]), 400)
 
@@ -153,17 +153,17 @@ def test_buffers_grow_by_doubling_up_to_the_context(gqa):
     sizes = set()
     for start in range(0, 640, 20):
         gqa.check(session.prefill(IDS[start : start + 20]), start + 20)
-        sizes.add(session._caches._buffers[0].shape[2])
+        sizes.add(session._caches.buffers.arrays[0].shape[2])
     assert sizes == {256, 512, CONTEXT}
 
 
 def test_reserved_room_is_never_moved(gqa):
     session = gqa.engine.open(640)
     session.prefill(IDS[:1])
-    places = [buffer.ctypes.data for buffer in session._caches._buffers]
+    places = [buffer.ctypes.data for buffer in session._caches.buffers.arrays]
     for token in IDS[1:640]:
         session.step(token)
-    assert [buffer.ctypes.data for buffer in session._caches._buffers] == places
+    assert [buffer.ctypes.data for buffer in session._caches.buffers.arrays] == places
 
 
 def test_the_end_of_the_context(case):

@@ -64,7 +64,8 @@ def difference(a: np.ndarray, reference: np.ndarray) -> float:
 
 
 def graph_path(folder: Path) -> Path:
-    (graph,) = (folder / "onnx").glob("*.onnx")
+    """The graph that every program runs; another may stand beside it, for an int8 KV cache."""
+    (graph,) = (path for path in folder.glob("onnx/*.onnx") if not path.stem.endswith("_kv8"))
     return graph
 
 
