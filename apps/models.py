@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +45,10 @@ def load_model(
     *,
     weights: str | None = None,
     threads: int | None = None,
+    precise: bool = False,
     kv_bits: int | None = None,
     adapter: Path | None = None,
+    draft: str | None = None,
     fetch: bool = True,
     stages: Stages | None = None,
 ) -> Model:
@@ -55,12 +57,14 @@ def load_model(
     `name` is what `checkpoints.store.resolve` takes, or a folder that `pippin export` wrote.
     `backend` "auto" is MLX on a Mac that has it, and onnxruntime elsewhere and for exported
     folders. "onnx" exports a checkpoint the first time (`weights`: "fp32", "fp16", "q4", "int8";
-    q4 when None) and keeps the folder in the store. `threads` are onnxruntime's; `kv_bits` (4 or
+    q4 when None) and keeps the folder in the store. `threads` are onnxruntime's; `precise` has
+    onnxruntime compute in floats, as MLX does (see `Generator.from_folder`); `kv_bits` (4 or
     8) quantizes MLX's KV cache; `adapter` is the folder of one to fuse into the checkpoint;
-    `fetch` permits downloads; `stages` follows downloads and exports.
+    `draft` is a smaller model that guesses ahead (`Generator`), on the same backend unless it is an
+    exported folder; `fetch` permits downloads; `stages` follows downloads and exports.
 
-    Raises InputError: unknown model or backend, MLX asked for where there is none, or options that
-    the backend does not have.
+    Raises InputError: unknown model or backend, MLX asked for where there is none, options that
+    the backend does not have, or a draft with other tokens.
     """
     path, backend = prepare(
         name,
@@ -72,9 +76,20 @@ def load_model(
         fetch=fetch,
         stages=stages,
     )
-    if backend == "mlx":
-        return _load_mlx(open_with_adapter(path, adapter), name, kv_bits)
-    return _load_onnx(path, weights, threads)
+
+    def load() -> Model:
+        if backend == "mlx":
+            return _load_mlx(open_with_adapter(path, adapter), name, kv_bits)
+        return _load_onnx(path, weights, threads, precise)
+
+    if draft is None:
+        return load()
+    from ..runtime.ort_graph import sharing_cores
+
+    with sharing_cores():
+        engine = "onnx" if is_exported(Path(draft).expanduser()) else backend
+        smaller = load_generator(draft, engine, threads=threads, fetch=fetch, stages=stages)
+        return _drafted_by(smaller, load())
 
 
 def prepare(
@@ -233,6 +248,13 @@ def _check_options(
         )
 
 
+def _drafted_by(smaller: "Generator", model: Model) -> Model:
+    from ..runtime.generator import Generator
+
+    generator = Generator(model.generator.engine, model.generator.tokenizer, smaller)
+    return replace(model, generator=generator)
+
+
 def _load_mlx(checkpoint: "Checkpoint", name: str, kv_bits: int | None) -> Model:
     from ..mlx_model.encoder_families import has_encoder
     from ..runtime.generator import Generator
@@ -251,11 +273,11 @@ def _load_mlx(checkpoint: "Checkpoint", name: str, kv_bits: int | None) -> Model
     return Model(Generator(engine, tokenizer), checkpoint.generation_config)
 
 
-def _load_onnx(folder: Path, weights: str | None, threads: int | None) -> Model:
+def _load_onnx(folder: Path, weights: str | None, threads: int | None, precise: bool) -> Model:
     from ..mlx_model.checkpoints.files import read_json
     from ..runtime.generator import Generator
 
-    generator = Generator.from_folder(folder, weights=weights, threads=threads)
+    generator = Generator.from_folder(folder, weights=weights, threads=threads, precise=precise)
     file = folder / "generation_config.json"
     return Model(generator, read_json(file) if file.is_file() else {})
 

@@ -9,6 +9,7 @@ from .console import Progress, format_stats, note, write
 from .options import (
     SAMPLING_HELP,
     SectionedCommand,
+    draft_option,
     model_argument,
     model_options,
     sampling_options,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @model_argument
 @click.option("--system", metavar="TEXT", help="System prompt.")
 @sampling_options
+@draft_option
 @model_options
 @click.option("--stats", is_flag=True, help="Print counts and speeds to stderr after each turn.")
 def command(

@@ -11,6 +11,7 @@ from .console import Progress, format_stats, note, print_json, read_text, write
 from .options import (
     SAMPLING_HELP,
     SectionedCommand,
+    draft_option,
     json_option,
     model_options,
     sampling_options,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.option("--system", metavar="TEXT", help="System prompt, for a model made for chat.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without a chat template.")
 @sampling_options
+@draft_option
 @model_options
 @click.option("--stats", is_flag=True, help="Print counts and speeds to stderr.")
 @json_option

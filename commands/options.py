@@ -62,6 +62,12 @@ threads_option = click.option(
     metavar="N",
     help="CPU threads of the onnx backend.  [default: one a physical core]",
 )
+precise_option = click.option(
+    "--precise",
+    is_flag=True,
+    help="Let the onnx backend compute in floats, as mlx does, where the export also has a quicker "
+    "graph with activations and KV cache in int8.",
+)
 kv_bits_option = click.option(
     "--kv-bits",
     type=click.Choice(KV_BITS),
@@ -73,6 +79,11 @@ adapter_option = click.option(
     type=click.Path(path_type=Path),
     metavar="DIR",
     help="LoRA or DoRA adapter to fuse into the checkpoint, in PEFT's or mlx-lm's format.",
+)
+draft_option = click.option(
+    "--draft",
+    metavar="MODEL",
+    help="A smaller model with the same tokens that guesses ahead; MODEL checks its guesses.",
 )
 offline_option = click.option(
     "--offline", is_flag=True, help="Use only models that are here; download nothing."
@@ -100,6 +111,7 @@ def model_options(function: Callable[..., Any]) -> Callable[..., Any]:
         offline_option,
         adapter_option,
         kv_bits_option,
+        precise_option,
         threads_option,
         weights_option,
         backend_option,
@@ -121,6 +133,15 @@ def _parse_bias(
         except ValueError:
             raise click.BadParameter(f"{text!r} does not read ID=BIAS, like 42=-1.5") from None
     return bias or None
+
+
+def _longest_draft(_: click.Context, __: click.Parameter, value: bool | None) -> int | None:
+    """The flag of prompt lookup as `SamplingParams` has it."""
+    if not value:
+        return None if value is None else 0
+    from ..runtime.speculation import LONGEST
+
+    return LONGEST
 
 
 # option, type, help; the name is that of the field in `SamplingParams`
@@ -164,10 +185,11 @@ def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--ignore-eos", is_flag=True, default=None, help="Run on past end-of-turn tokens."
         ),
         click.option(
-            "--prompt-lookup",
-            type=int,
-            metavar="N",
-            help="Guess up to N tokens at once where the text repeats itself.  [default: 0, off]",
+            "--prompt-lookup/--no-prompt-lookup",
+            default=None,
+            callback=_longest_draft,
+            help="Guess several tokens at once where the text repeats itself.  "
+            "[default: where that changes no token]",
         ),
         *(click.option(name, type=kind, help=text, **section) for name, kind, text in _NUMBERS),
         click.option(

@@ -174,7 +174,7 @@ class GraphBuilder:
         `variant`: of the nodes that were made for one variant alone, those of this one.
         """
         nodes = [node for node in self._nodes if self._only.get(id(node)) in (None, variant)]
-        read = {value.name for value in self._inputs} | _read(nodes)
+        read = {value.name for value in self._inputs} | values_read(nodes)
         initializers = [tensor for tensor in self._initializers if tensor.name in read]
         graph = helper.make_graph(nodes, name, self._inputs, self._outputs, initializers)
         opsets = [helper.make_opsetid("", opset)]
@@ -193,12 +193,12 @@ class GraphBuilder:
         return f"{kind}_{number}"
 
 
-def _read(nodes: Iterable[NodeProto]) -> set[str]:
+def values_read(nodes: Iterable[NodeProto]) -> set[str]:
     """The names of all values that `nodes` read, those in their branches included."""
     read: set[str] = set()
     for node in nodes:
         read.update(node.input)
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                read |= _read(attribute.g.node) | {value.name for value in attribute.g.output}
+                read |= values_read(attribute.g.node) | {value.name for value in attribute.g.output}
     return read

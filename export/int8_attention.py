@@ -16,6 +16,7 @@ SHORT = 16  # rows up to which a call is computed on the codes
 _PASTS, _KEY_SCALE = slice(3, 5), 12  # inputs of GroupQueryAttention; V's scale follows K's
 _CODES = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
 _IS_SHORT, _LIMIT, _ONE, _ZERO = "kv.is_short", "kv.limit", "kv.one", "kv.zero"
+_TOTAL, _BEGIN, _END, _AXIS = "kv.total", "kv.begin", "kv.end", "kv.axis"  # of tokens, for Slice
 
 
 def attend_to_codes(model: ModelProto, scales: Mapping[str, np.ndarray]) -> None:
@@ -31,6 +32,7 @@ def attend_to_codes(model: ModelProto, scales: Mapping[str, np.ndarray]) -> None
             arg.type.tensor_type.elem_type = TensorProto.INT8
     constants = {f"{name}.scale": array[None, :, None] for name, array in scales.items()}
     constants |= {_LIMIT: np.array([SHORT]), _ONE: np.float32(1), _ZERO: np.int8(0)}
+    constants |= {_BEGIN: np.array([0]), _END: np.array([2**62]), _AXIS: np.array([2])}
     for name, array in constants.items():
         graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
     turned = (
@@ -47,6 +49,7 @@ def _length_nodes() -> Iterator[NodeProto]:
     yield helper.make_node("Shape", ["input_ids"], [length], length, start=1, end=2)
     yield helper.make_node("LessOrEqual", [length, _LIMIT], [fits], fits)
     yield helper.make_node("Squeeze", [fits], [_IS_SHORT], _IS_SHORT)
+    yield helper.make_node("Shape", ["attention_mask"], [_TOTAL], _TOTAL, start=1, end=2)
 
 
 def _either(node: NodeProto, dtype: int) -> NodeProto:
@@ -76,19 +79,29 @@ def _on_codes(node: NodeProto, outputs: list[str], dtype: int) -> Iterator[NodeP
 
 
 def _in_floats(node: NodeProto, outputs: list[str], dtype: int) -> Iterator[NodeProto]:
-    """The node on the past in floats; what it appends becomes codes."""
-    pasts = [f"{name}.past" for name in outputs[1:]]
-    for codes, scale, past in zip(node.input[_PASTS], _scales(node), pasts, strict=True):
-        yield helper.make_node("Cast", [codes], [f"{past}.codes"], to=TensorProto.FLOAT)
+    """The node on the sequence so far in floats; what it appends becomes codes.
+
+    A cache may have room for many more tokens: only those of the sequence are computed with.
+    """
+    floats = [f"{name}.past" for name in outputs[1:]]
+    for codes, scale, past in zip(node.input[_PASTS], _scales(node), floats, strict=True):
+        yield helper.make_node("Slice", [codes, _BEGIN, _TOTAL, _AXIS], [f"{past}.used"])
+        yield helper.make_node("Cast", [f"{past}.used"], [f"{past}.codes"], to=TensorProto.FLOAT)
         yield helper.make_node("Mul", [f"{past}.codes", scale], [f"{past}.float32"])
         yield helper.make_node("Cast", [f"{past}.float32"], [past], to=dtype)
     presents = [f"{name}.present" for name in outputs[1:]]
-    inputs = [*node.input[: _PASTS.start], *pasts, *node.input[_PASTS.stop :]]
+    inputs = [*node.input[: _PASTS.start], *floats, *node.input[_PASTS.stop :]]
     yield _attention(node, inputs, [outputs[0], *presents], {})
-    for present, scale, codes in zip(presents, _scales(node), outputs[1:], strict=True):
+    for past, present, scale, codes in zip(
+        node.input[_PASTS], presents, _scales(node), outputs[1:], strict=True
+    ):
         yield helper.make_node("Cast", [present], [f"{present}.float32"], to=TensorProto.FLOAT)
         yield helper.make_node("Div", [f"{present}.float32", scale], [f"{present}.steps"])
-        yield helper.make_node("QuantizeLinear", [f"{present}.steps", _ONE, _ZERO], [codes])
+        yield helper.make_node(
+            "QuantizeLinear", [f"{present}.steps", _ONE, _ZERO], [f"{codes}.used"]
+        )
+        yield helper.make_node("Slice", [past, _TOTAL, _END, _AXIS], [f"{codes}.room"])
+        yield helper.make_node("Concat", [f"{codes}.used", f"{codes}.room"], [codes], axis=2)
 
 
 def _attention(

@@ -8,13 +8,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .breakers import resolve_breakers
+from .draft_model import DraftModel
 from .engine import Array, Engine, Progress, Session, check_tokens
 from .errors import Cancelled, InputError, PippinError
 from .overflow import check_overflow, drop_oldest_tokens, drop_oldest_turns, reply_budget
 from .prompt_cache import PromptCache
+from .prompt_lookup import PromptLookup
 from .reply import Reply
 from .sampling import Sampler, SamplingParams
-from .speculation import PromptLookup
+from .speculation import LONGEST, Drafter, Speculation
 
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
@@ -33,7 +35,7 @@ class Stats:
     prefill_seconds: float  # up to the first token
     decode_seconds: float  # for all further ones, the caller's own time left out
     seed: int  # with it the same call gives the same text
-    drafted_tokens: int  # guessed by prompt lookup
+    drafted_tokens: int  # guessed by prompt lookup or by a draft model
     accepted_tokens: int  # of them, those that the model chose too
 
     @property
@@ -76,28 +78,47 @@ class Result:
 
 
 class Generator:
-    """An engine and its tokenizer."""
+    """An engine and its tokenizer, and perhaps a smaller model that drafts what this one checks."""
 
-    def __init__(self, engine: Engine, tokenizer: "Tokenizer") -> None:
+    def __init__(
+        self, engine: Engine, tokenizer: "Tokenizer", draft: "Generator | None" = None
+    ) -> None:
+        """`draft` is a smaller model, on any engine. Raises InputError when it has other tokens."""
         self.engine, self.tokenizer = engine, tokenizer
+        self.draft_engine = draft.engine if draft else None
+        if draft and not tokenizer.has_tokens_of(draft.tokenizer):
+            raise InputError(
+                f"{draft.engine.info.model} cannot draft for {engine.info.model}: their tokenizers "
+                f"have other tokens ({draft.tokenizer.vocab_size:,} and {tokenizer.vocab_size:,}); "
+                "give a smaller model of the same family"
+            )
 
     @classmethod
     def from_folder(
-        cls, path: Path | str, *, weights: str | None = None, threads: int | None = None
+        cls,
+        path: Path | str,
+        *,
+        weights: str | None = None,
+        threads: int | None = None,
+        precise: bool = False,
     ) -> "Generator":
         """A generator on onnxruntime, from a folder that `pippin export` wrote, or optimum, or
         onnxruntime-genai's model builder.
 
         `weights` is "fp32", "fp16", "q4", "q4f16" or "int8", and where there is no onnx/ the
         graph's name without .onnx (None: the fastest that is there); `threads` None means one a
-        physical core. Raises InputError when the folder cannot be used.
+        physical core; `precise` takes the graph with float activations and KV cache where there
+        is a quicker one. Raises InputError when the folder cannot be used.
         """
         from .ort_engine import OrtEngine
         from .ort_seq2seq import OrtSeq2SeqEngine, is_exported_seq2seq
         from .tokenizer import Tokenizer
 
-        kind = OrtSeq2SeqEngine if is_exported_seq2seq(path) else OrtEngine
-        engine = kind.from_folder(path, weights=weights, threads=threads)
+        options = {"weights": weights, "threads": threads}
+        if is_exported_seq2seq(path):
+            engine = OrtSeq2SeqEngine.from_folder(path, **options)
+        else:
+            engine = OrtEngine.from_folder(path, kv="float" if precise else None, **options)
         tokenizer = Tokenizer.from_folder(Path(path))
         if tokenizer.vocab_size > engine.info.vocab_size:
             raise InputError(
@@ -177,7 +198,7 @@ class Generator:
             dry_sequence_breakers=resolve_breakers(params, self.tokenizer),
         )
         sampler = Sampler(params, self.engine.info.vocab_size, self.engine.xp, tokens, sequence)
-        run = _Run(tokens, params, Reply(params, self.tokenizer), sampler)
+        run = _Run(self, tokens, params, sampler)
         return run.chunks(cache or PromptCache(self.engine), progress, should_stop)
 
     def generate(
@@ -197,14 +218,16 @@ class _Run:
     """One generation under way."""
 
     def __init__(
-        self, prompt: list[int], params: SamplingParams, reply: Reply, sampler: Sampler
+        self, generator: Generator, prompt: list[int], params: SamplingParams, sampler: Sampler
     ) -> None:
-        self._prompt, self._params, self._reply, self._sampler = prompt, params, reply, sampler
+        self._generator, self._prompt = generator, prompt
+        self._params, self._sampler = params, sampler
+        self._reply = Reply(params, generator.tokenizer)
         self._cached = 0
         self._tokens: list[int] = []
         self._told = 0  # tokens that earlier chunks carried
         self._prefill_seconds = self._decode_seconds = 0.0
-        self._lookup: PromptLookup | None = None
+        self._speculation: Speculation | None = None
 
     def chunks(
         self,
@@ -218,7 +241,7 @@ class _Run:
             logits = session.prefill(
                 self._prompt[self._cached :], progress=progress, should_stop=should_stop
             )
-            steps = self._decode(session, logits)
+            steps = self._decode(session, logits, cache)
             try:
                 yield from self._replies(steps, started, should_stop)
             finally:
@@ -228,12 +251,17 @@ class _Run:
         finally:
             cache.record([*self._prompt, *self._tokens])
 
-    def _decode(self, session: Session, logits: Array) -> Iterator[int]:
-        longest = self._params.prompt_lookup
-        if not longest:
+    def _decode(self, session: Session, logits: Array, cache: PromptCache) -> Iterator[int]:
+        info, longest = self._generator.engine.info, self._params.prompt_lookup
+        if longest is None:
+            longest = LONGEST if info.rows_alike else 0
+        drafters: list[Drafter] = [PromptLookup(self._prompt, longest)] if longest else []
+        if (draft := self._generator.draft_engine) is not None:
+            drafters.append(DraftModel(draft, cache.for_draft(draft), self._prompt, info))
+        if not drafters:
             return session.decode(logits, self._sampler)
-        self._lookup = PromptLookup(self._prompt, longest, self._params.max_tokens)
-        return self._lookup.decode(session, logits, self._sampler)
+        self._speculation = Speculation(info, drafters, self._params.max_tokens)
+        return self._speculation.decode(session, logits, self._sampler)
 
     def _replies(
         self, steps: Iterator[int], started: float, should_stop: Callable[[], bool] | None
@@ -273,6 +301,6 @@ class _Run:
             prefill_seconds=self._prefill_seconds,
             decode_seconds=self._decode_seconds,
             seed=self._params.seed,
-            drafted_tokens=self._lookup.drafted_tokens if self._lookup else 0,
-            accepted_tokens=self._lookup.accepted_tokens if self._lookup else 0,
+            drafted_tokens=self._speculation.drafted_tokens if self._speculation else 0,
+            accepted_tokens=self._speculation.accepted_tokens if self._speculation else 0,
         )

@@ -16,7 +16,7 @@ from .ort_session import OrtSession
 
 _DEFAULT_COST = VerifyCost()
 # Measured on x86 with 2 cores, SmolLM2-135M, up to 16 tokens after 64 to 6,000 keys.
-_ALIKE_COST = VerifyCost(call=0.0, token=0.16, cache=1.7)
+_ALIKE_COST = VerifyCost(call=0.0, token=0.18, cache=1.7)
 _FLOAT_COST = VerifyCost(call=0.15, token=0.06)
 
 
@@ -45,10 +45,15 @@ class OrtEngine:
 
     @classmethod
     def from_folder(
-        cls, path: Path | str, *, weights: str | None = None, threads: int | None = None
+        cls,
+        path: Path | str,
+        *,
+        weights: str | None = None,
+        kv: str | None = None,
+        threads: int | None = None,
     ) -> "OrtEngine":
-        """The engine of an exported folder; `weights` as `folder.open_folder` has it."""
-        return cls(open_folder(path, weights), threads)
+        """The engine of an exported folder; `weights` and `kv` as `folder.open_folder` has them."""
+        return cls(open_folder(path, weights, kv), threads)
 
     def memory_needed(self, length: int) -> int:
         return length * self.info.kv_bytes_per_token

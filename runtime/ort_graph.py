@@ -19,6 +19,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ _SHARING = "GroupQueryAttention"
 # onnxruntime reads it where a session is made. On int8 caches the kernel without it is faster.
 _NO_FLASH = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 _LOG_FATAL_ONLY = 4
+_sharing_cores: ContextVar[bool] = ContextVar("sharing_cores", default=False)
 _NOISE = (
     r"^\[ONNXRuntimeError\] : \d+ : \w+ : ",
     r"^Load model from .*? failed:",
@@ -142,9 +144,23 @@ def _flash_attention(wanted: bool) -> Iterator[None]:
         del os.environ[_NO_FLASH]
 
 
+@contextmanager
+def sharing_cores() -> Iterator[None]:
+    """Models loaded meanwhile run in turns, as a draft and what it drafts for: after a run threads
+    do not spin on, which would take the other's cores (alone, that makes a step 3 % faster).
+    """
+    token = _sharing_cores.set(True)
+    try:
+        yield
+    finally:
+        _sharing_cores.reset(token)
+
+
 def open_session(graph: Path, threads: int | None) -> ort.InferenceSession:
     """A session on the CPU with `threads` (None: one a physical core). Raises InputError."""
     options = ort.SessionOptions()
+    if _sharing_cores.get():
+        options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = _LOG_FATAL_ONLY  # errors come as exceptions already
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.intra_op_num_threads = threads or physical_cores()

@@ -20,6 +20,13 @@ class PromptCache:
         self._engine, self._session = engine, session
         self._tokens = list(tokens)
         self._in_use = False
+        self._draft: PromptCache | None = None
+
+    def for_draft(self, engine: Engine) -> "PromptCache":
+        """The cache of a draft model beside this one; it is not saved."""
+        if self._draft is None or self._draft._engine is not engine:
+            self._draft = PromptCache(engine)
+        return self._draft
 
     @property
     def tokens(self) -> list[int]:

@@ -1,10 +1,12 @@
-"""Drafts from the text itself, where it repeats: what followed the same tokens before, in the prompt
-or in the reply, is what probably follows now (prompt lookup decoding; arXiv:2304.04487).
+"""Drafts from the text itself, where it repeats.
+
+What followed the same tokens before, in the prompt or in the reply, is what probably follows now
+(prompt lookup decoding; arXiv:2304.04487).
 """
 
 from collections.abc import Sequence
 
-from .speculation import Budget, Cost
+from .speculation import FIRST, Budget, Cost
 
 _SIZES = (3, 2)  # tokens that must have stood in the text before; longer ones are tried first
 _LONGEST = 8  # tokens; matches that are longer count as this long
@@ -23,9 +25,9 @@ class PromptLookup:
         self._most = longest
         self._tokens: list[int] = []
         self._after: dict[tuple[int, ...], int] = {}  # n-gram -> the place behind its last one
-        # How often a match of so many tokens goes on; to begin with, assumed to be half of those
-        # of two tokens and four fifths of the longest.
-        self._rates = [length / (length + 2) for length in range(_LONGEST + 1)]
+        # How often a match of so many tokens goes on; to begin with, assumed to be a quarter of
+        # those of two tokens and seven tenths of the longest.
+        self._rates = [(length - 1) / (length + 2) for length in range(_LONGEST + 1)]
         self._place = self._matched = 0  # the token foretold, and how many before it are alike
         self._draft: list[int] = []  # the one under way, paid for or on paper
         self._came_true = 0  # of its tokens
@@ -53,7 +55,7 @@ class PromptLookup:
         if self._draft or not self._matched:
             return []
         longest = min(longest, self._most)
-        allowed = self._budget.allowed(len(self._tokens) - self._start)
+        allowed = self._budget.allowed(len(self._tokens) - self._start, cost(FIRST))
         count = self._paying(longest, cost, allowed)
         self._paid = count > 0
         count = count or self._paying(longest, cost)

@@ -60,7 +60,7 @@ _INTEGERS: dict[str, tuple[str, Any]] = {
     "max_tokens": ("1 or more", lambda v: v >= 1),
     "prompt_lookup": ("0 to 64", lambda v: 0 <= v <= 64),
 }
-_OPTIONAL = ("dry_penalty_last_n", "penalty_last_n", "seed", "max_tokens")
+_OPTIONAL = ("dry_penalty_last_n", "penalty_last_n", "seed", "max_tokens", "prompt_lookup")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,9 @@ class SamplingParams:
     max_tokens: int | None = None  # None: up to the end of the context
     stop: Sequence[str] = ()  # texts that end the reply and are left out of it
     ignore_eos: bool = False  # run on past end-of-turn tokens
-    prompt_lookup: int = 0  # tokens to guess at once where the text repeats itself; 0: off
+    # Tokens to guess at once where the text repeats itself. 0: off; None: off unless that leaves
+    # every token as it is (`EngineInfo.rows_alike`).
+    prompt_lookup: int | None = None
 
     def __post_init__(self) -> None:
         for name, (wanted, holds) in _RANGES.items():

@@ -17,8 +17,8 @@ from typing import Protocol
 from .engine import Array, Choose, EngineInfo, Session
 
 LONGEST = 15  # tokens of a draft; with the token before them as many as one quick call takes
-_MOST_LOST = 0.02  # of a reply's steps
-_FIRST_LOSS = 0.6  # steps that may be lost before the reply is long enough for that
+_MOST_LOST = 0.015  # of a reply's steps
+FIRST = 3  # tokens of a draft that may be lost before the reply is long enough for that
 _MOST_SAVED = 3.0  # steps that count, so that a text that repeats no more is soon noticed
 
 Cost = Callable[[int], float]  # steps that checking so many drafted tokens takes beside one step
@@ -43,14 +43,17 @@ class Budget:
     def __init__(self) -> None:
         self._saved = 0.0
 
-    def allowed(self, count: int) -> float:
-        """The most steps that the next draft may lose, after `count` tokens of the reply."""
-        return self._saved + max(_MOST_LOST * count, _FIRST_LOSS)
+    def allowed(self, count: int, first: float) -> float:
+        """The most steps that the next draft may cost, after `count` tokens of the reply.
+
+        `first` is what a draft of FIRST tokens costs.
+        """
+        return self._saved + max(_MOST_LOST * count, first)
 
     def settle(self, saved: float, paid: bool = True) -> None:
         """A draft has saved so many steps, or would have if it had been `paid` for.
 
-        One on paper makes good for losses only: there is nothing that could be spent.
+        One on paper makes good for losses only: what it saved is not there to be spent.
         """
         most = _MOST_SAVED if paid else max(self._saved, 0.0)
         self._saved = min(self._saved + saved, most)

@@ -107,6 +107,10 @@ class Tokenizer:
         """How many tokens the tokenizer knows; a model's V may be larger, never smaller."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
+    def has_tokens_of(self, other: "Tokenizer") -> bool:
+        """Whether both call the same tokens by the same ids."""
+        return self._backend.get_vocab() == other._backend.get_vocab()
+
     @property
     def bos_token_id(self) -> int | None:
         return self._id_of("bos_token")

@@ -53,7 +53,7 @@ def test_prompt_lookup_says_the_same(model: Path) -> None:
         "97=99",
     )
     plain, looked = (
-        run_pippin(*args, *more, stdin=b"aaaa\nbbbb\n") for more in ((), ("--prompt-lookup", 8))
+        run_pippin(*args, *more, stdin=b"aaaa\nbbbb\n") for more in ((), ("--prompt-lookup",))
     )
     assert looked.out == plain.out
     assert "drafted" not in plain.err

@@ -152,16 +152,26 @@ def test_prompt_lookup_is_counted_and_changes_no_text(folder: Path, invoke) -> N
     favourite = ("--logit-bias", "97=9", "--temperature", 0.5, "--seed", 3)  # "a", over and over
     args = ("generate", folder, "Hi", "--raw", "--max-tokens", 60, "--ignore-eos", *favourite)
     plain, looked = (
-        json.loads(invoke(*args, *more, "--json").stdout) for more in ((), ("--prompt-lookup", 6))
+        json.loads(invoke(*args, more, "--json").stdout)
+        for more in ("--no-prompt-lookup", "--prompt-lookup")
     )
     assert looked["text"] == plain["text"]
     assert looked["tokens"] == plain["tokens"]
     assert plain["drafted_tokens"] == plain["accepted_tokens"] == 0
     assert 0 < looked["accepted_tokens"] <= looked["drafted_tokens"]
-    run = run_pippin(*args, "--prompt-lookup", 6, "--stats")
+    run = run_pippin(*args, "--prompt-lookup", "--stats")
     counts = "{accepted_tokens} of {drafted_tokens} drafted tokens accepted".format(**looked)
     assert f"; reply 60 tokens ({counts}), " in run.err
-    assert "drafted" not in run_pippin(*args, "--stats").err
+    assert "drafted" not in run_pippin(*args, "--no-prompt-lookup", "--stats").err
+
+
+@pytest.mark.parametrize("backend", [(), MLX], ids=["onnx", "mlx"])
+def test_a_draft_changes_no_text(folder: Path, model: Path, invoke, backend) -> None:
+    """Both ways, an exported folder drafts; the model itself is on either backend."""
+    args = ("generate", model if backend else folder, "Hi", "--max-tokens", 30, "--ignore-eos")
+    args += (*backend, "--no-prompt-lookup", "--temperature", 0.5, "--seed", 3, "--json")
+    plain, drafted = (json.loads(invoke(*args, *m).stdout) for m in ((), ("--draft", folder)))
+    assert drafted["tokens"] == plain["tokens"]
 
 
 @pytest.mark.slow

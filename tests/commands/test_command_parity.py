@@ -21,9 +21,9 @@ def test_the_table_and_the_closing_line(model):
     run = run_pippin("parity", model, "--tokens", "64")
     lines = run.out.splitlines()
     assert lines[0].split() == ["PAIR", "MEASURE", "VALUE", "LIMIT"]
-    assert len(lines) == 15
+    assert len(lines) == 21
     held = sum(line.startswith("ok") for line in lines)
-    assert run.err.splitlines()[-1] == f"parity of {model} on 64 tokens: {held} of 14 rows hold"
+    assert run.err.splitlines()[-1] == f"parity of {model} on 64 tokens: {held} of 20 rows hold"
 
 
 def test_a_text_that_cannot_be_read_is_refused(model, tmp_path):
@@ -45,6 +45,6 @@ def test_too_short_a_text_is_refused(model, tmp_path):
 def test_smollm2_holds_every_row(smollm2):
     run = run_pippin("parity", smollm2, "--json", timeout=1200)
     rows = json.loads(run.out)
-    assert len(rows) == 14
+    assert len(rows) == 20
     assert [row for row in rows if not row["ok"]] == []
     assert run.code == 0

@@ -13,7 +13,7 @@ from pippin.mlx_model.engine import MlxEngine
 from pippin.mlx_model.positions import RopeConfig
 from pippin.runtime.ort_engine import OrtEngine
 from pippin.runtime.sampling import SamplingParams
-from support.drafts import Drafter, plain, speculated
+from support.drafts import Scripted, plain, speculated
 from support.families import ROWS, Subject
 from support.graphs import write_folder
 from support.small_engine import small_engine
@@ -29,7 +29,7 @@ DRAFTS = pytest.mark.parametrize("right", [0, 2, 99, None], ids=["wrong", "two",
 def check(engine, prompt, params, count, right, longest=7):
     """Both ways to `count` tokens and on from there; what was drafted and accepted."""
     wanted, reference = plain(engine, prompt, params, count)
-    drafter = None if right is None else Drafter(wanted, right, engine.info.vocab_size)
+    drafter = None if right is None else Scripted(wanted, right, engine.info.vocab_size)
     tokens, session, lookup = speculated(engine, prompt, params, count, longest, drafter)
     assert tokens == wanted
     assert session.length == reference.length == len(prompt) + count - 1

@@ -38,7 +38,6 @@ REFUSED = [
     ("prompt_lookup", -1),
     ("prompt_lookup", 65),
     ("prompt_lookup", True),
-    ("prompt_lookup", None),
     ("stop", [""]),
     ("stop", [7]),
     ("dry_sequence_breakers", [""]),

@@ -1,4 +1,4 @@
-"""Prompt lookup says what plain decoding says, whatever was drafted, and costs little."""
+"""Drafts leave the text that plain decoding gives, whatever was drafted, and cost little."""
 
 import dataclasses
 
@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pippin.runtime import speculation
 from pippin.runtime.errors import ContextError, PippinError
 from pippin.runtime.generator import Generator
 from pippin.runtime.prompt_cache import PromptCache
+from pippin.runtime.prompt_lookup import PromptLookup
 from pippin.runtime.sampling import Sampler, SamplingParams
-from pippin.runtime.speculation import PromptLookup, Repeats
+from pippin.runtime.speculation import FIRST, Speculation
 from support.byte_tokenizer import IM_END, VOCAB
-from support.drafts import ENDLESS, Drafter, plain, speculated
+from support.drafts import ENDLESS, Scripted, plain, speculated
 from support.fake_engine import FakeEngine, scripted
 
 SMALL = 7  # tokens of a vocabulary in which texts repeat themselves
@@ -71,7 +71,7 @@ def test_the_texts_of_the_test_above_make_it_draft(params):
 def test_hostile_drafts(params, right):
     engine = FakeEngine(looping(4), SMALL)
     wanted, _ = plain(engine, [1, 2, 3], params, 60)
-    drafter = Drafter(wanted, right, SMALL)
+    drafter = Scripted(wanted, right, SMALL)
     tokens, session, lookup = speculated(engine, [1, 2, 3], params, 60, 5, drafter)
     assert tokens == wanted
     assert session.tokens == [1, 2, 3, *wanted[:-1]]
@@ -84,11 +84,10 @@ def test_the_context_ends_as_in_plain_decoding(right):
     engine = FakeEngine(looping(), SMALL, context=30)
     wanted = plain(engine, [1, 2], SamplingParams(), 28)[0]
     ends = []
-    for drafter in (None, Drafter([*wanted, *wanted], right, SMALL)):
+    for drafter in (None, Scripted([*wanted, *wanted], right, SMALL)):
         session = engine.open()
         logits, choose = session.prefill([1, 2]), Sampler(SamplingParams(), SMALL, np, [1, 2])
-        lookup = PromptLookup([1, 2], 8, ENDLESS)
-        lookup._text = drafter
+        lookup = Speculation(engine.info, [drafter], ENDLESS)
         decode = lookup.decode if drafter else type(session).decode
         steps, tokens = decode(session, logits, choose), []
         with pytest.raises(ContextError) as caught:
@@ -200,20 +199,23 @@ def test_seeds_and_sequences(byte_tokenizer):
         assert replies[0][0] != replies[0][1]
 
 
-def steps_taken(prompt, reply, longest=10):
-    """What a reply takes with drafts, in steps, by the costs that `speculation` reckons with."""
-    text, place, spent = Repeats(prompt), 0, 0.0
+def cost(count: int) -> float:
+    return 0.18 * count
+
+
+def steps_taken(prompt, reply, longest=15):
+    """What a reply takes with drafts, in steps."""
+    text, place, spent = PromptLookup(prompt, longest), 0, 0.0
     while place < len(reply):
         text.append(reply[place])
         place += 1
-        if draft := text.draft(min(longest, len(reply) - place - 1)):
-            spent += 1 + speculation._cost(len(draft))
+        spent += 1
+        if draft := text.draft(len(reply) - place - 1, cost):
+            spent += cost(len(draft))
             right = next((i for i, t in enumerate(draft) if t != reply[place + i]), len(draft))
             for token in reply[place : place + right]:
                 text.append(token)
             place += right
-        else:
-            spent += 1
     return spent
 
 
@@ -228,7 +230,7 @@ def test_text_that_does_not_repeat_loses_no_more_than_promised(seed, vocabulary,
         at = rng.integers(0, 200 - period)
         reply += [*prompt[at : at + period], *rng.integers(0, vocabulary, 3).tolist()]
     lost = steps_taken(prompt, reply) - len(reply)
-    assert lost <= max(speculation._MOST_LOST * len(reply), speculation._cost(10))
+    assert lost <= max(0.015 * len(reply), cost(FIRST))
 
 
 def test_a_repeated_text_takes_few_steps():
@@ -239,12 +241,12 @@ def test_a_repeated_text_takes_few_steps():
 
 @given(st.lists(st.integers(0, 3), max_size=60), st.lists(st.integers(0, 3), min_size=1))
 def test_a_draft_is_what_followed_the_same_tokens_before(prompt, reply):
-    text, tokens = Repeats(prompt), [*prompt]
+    text, tokens = PromptLookup(prompt, 4), [*prompt]
     text._rates = [1.0] * len(text._rates)
     for token in reply:
         text.append(token)
         tokens.append(token)
-        draft = text.draft(4)
+        draft = text.draft(4, cost)
         if draft:
             places = [i for i in range(2, len(tokens)) if tokens[i - 2 : i] == tokens[-2:]]
             whole = [*tokens, *draft]

@@ -11,7 +11,7 @@ from pippin.runtime.generator import Generator
 from pippin.runtime.sampling import SamplingParams
 from support.byte_tokenizer import IM_END, VOCAB, write_tokenizer
 from support.command_line import one_line, run_pippin
-from support.drafts import Drafter, plain, speculated
+from support.drafts import Scripted, plain, speculated
 from support.encoders import SEQ2SEQ, make_stack
 
 PROMPT = "translate: Hello, world"
@@ -75,7 +75,7 @@ def test_prompt_lookup_leaves_the_reply_as_it_is(backend, right, stack):
     engine = load_generator(str(stack.path), backend, weights=weights).engine
     prompt, params = list(PROMPT.encode()), SamplingParams(temperature=0.7, seed=3)
     wanted, _ = plain(engine, prompt, params, 24)
-    drafter = Drafter(wanted, right, VOCAB)
+    drafter = Scripted(wanted, right, VOCAB)
     tokens, session, lookup = speculated(engine, prompt, params, 24, 5, drafter)
     assert tokens == wanted
     assert session.length == len(prompt) + 23

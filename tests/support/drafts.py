@@ -1,32 +1,38 @@
-"""Plain decoding, decoding with prompt lookup, and drafters that no text would give."""
+"""Plain decoding, decoding with drafts, and drafters that no text would give."""
 
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+from pippin.runtime.prompt_lookup import PromptLookup
 from pippin.runtime.sampling import Sampler, SamplingParams
-from pippin.runtime.speculation import PromptLookup
+from pippin.runtime.speculation import Cost, Drafter, Speculation
 
 ENDLESS = 1 << 20  # tokens of a reply
 
 
-class Drafter:
-    """In the place of `Repeats`: drafts `right` tokens of `reply`, then wrong ones, always."""
+class Scripted:
+    """A `Drafter` that drafts `right` tokens of `reply`, then wrong ones, always."""
 
-    def __init__(self, reply: Sequence[int], right: int, vocab_size: int):
+    def __init__(self, reply: Sequence[int], right: int, vocab_size: int, longest: int = 7):
+        self._longest = longest
         self._reply, self._right, self._vocab_size = reply, right, vocab_size
         self._count = 0
 
     def append(self, token: int) -> None:
         self._count += 1
 
-    def draft(self, longest: int) -> list[int]:
+    def draft(self, longest: int, cost: Cost) -> list[int]:
         """As many tokens as asked for, while `reply` lasts."""
-        following = self._reply[self._count : self._count + max(longest, 0)]
+        longest = min(longest, self._longest)
+        following = self._reply[self._count : self._count + longest]
         return [
             token if index < self._right else (token + 1) % self._vocab_size
             for index, token in enumerate(following)
         ]
+
+    def close(self) -> None:
+        pass
 
 
 def plain(
@@ -49,14 +55,13 @@ def speculated(
     count: int,
     longest: int = 10,
     drafter: Drafter | None = None,
-) -> tuple[list[int], Any, PromptLookup]:
-    """The same by prompt lookup, with drafts of `drafter` if there is one."""
+) -> tuple[list[int], Any, Speculation]:
+    """The same with drafts of `drafter`, or else by prompt lookup."""
     session = engine.open()
     logits = session.prefill(prompt)
-    lookup = PromptLookup(prompt, longest, ENDLESS)
-    lookup._text = drafter or lookup._text
+    speculation = Speculation(engine.info, [drafter or PromptLookup(prompt, longest)], ENDLESS)
     sampler = Sampler(params, engine.info.vocab_size, engine.xp, prompt)
-    steps = lookup.decode(session, logits, sampler)
+    steps = speculation.decode(session, logits, sampler)
     tokens = list(islice(steps, count))
     steps.close()
-    return tokens, session, lookup
+    return tokens, session, speculation
