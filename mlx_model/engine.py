@@ -8,9 +8,11 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from ..kernels.dispatch import attention_mode
-from ..runtime.engine import EngineInfo
+from ..runtime.batch import SequentialBatch, check_batch
+from ..runtime.engine import Batch, EngineInfo
 from ..runtime.errors import InputError
 from ..runtime.memory import check_memory
+from .batch import MlxBatch
 from .caches.full import KVCache
 from .caches.storage import PLAIN, Affine, Storage
 from .caches.window import MARGIN, WindowCache
@@ -81,6 +83,12 @@ class MlxEngine:
         check_memory(self.memory_needed(capacity or 0), f"a KV cache of {capacity} tokens")
         caches = [self._cache(block) for block in self._decoder.config.blocks]
         return MlxSession(self, self._decoder, caches)
+
+    def open_batch(self, slots: int, capacity: int) -> Batch:
+        if self._decoder.config.rope_switch is not None:
+            return SequentialBatch(self, slots, capacity)
+        check_batch(self, slots, capacity)
+        return MlxBatch(self, self._decoder, self._storage, slots, capacity)
 
     def _cache(self, block: BlockConfig) -> KVCache:
         return WindowCache(block.window, self._storage) if block.window else KVCache(self._storage)

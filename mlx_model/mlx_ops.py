@@ -10,13 +10,13 @@ import mlx.nn as nn
 from ..kernels.spec import AttentionSpec
 from .activations import CLAMPED_GATE, GATE_LIMIT, GELU_CUBE, GELU_QUICK, GELU_TANH
 from .caches.full import KVCache
-from .caches.ragged import RaggedCache, RaggedRow
+from .caches.ragged import RaggedCache, RaggedRow, RaggedRows
 from .config import Experts
 from .mlx_experts import mix, route
 from .norms import PlusOneRMSNorm
 from .positions import Alibi, Position, RopeConfig, inverse_frequencies
 
-LayerCache = KVCache | RaggedCache | RaggedRow
+LayerCache = KVCache | RaggedCache | RaggedRows | RaggedRow
 
 
 class MlxOps:

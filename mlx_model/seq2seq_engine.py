@@ -7,6 +7,7 @@ from types import ModuleType
 import mlx.core as mx
 from mlx.utils import tree_flatten
 
+from ..runtime.batch import SequentialBatch
 from ..runtime.engine import EngineInfo
 from ..runtime.seq2seq import ENDLESS, Seq2SeqSession, banned_tokens, refuse_restore
 from .checkpoints.checkpoint import Checkpoint
@@ -42,6 +43,9 @@ class MlxSeq2SeqEngine:
 
     def open(self, capacity: int | None = None) -> "MlxSeq2SeqSession":
         return MlxSeq2SeqSession(self)
+
+    def open_batch(self, slots: int, capacity: int) -> SequentialBatch:
+        return SequentialBatch(self, slots, capacity)
 
     def restore(self, path: Path) -> tuple["MlxSeq2SeqSession", list[int]]:
         """Raises InputError: there is nothing that could be restored."""

@@ -52,8 +52,7 @@ class MlxSession:
     ) -> mx.array:
         self._check(tokens)
         total = self.length + len(tokens)
-        added = self._engine.memory_needed(total) - self._engine.memory_needed(self.length)
-        check_memory(added, f"a KV cache of {total} tokens")
+        self._reserve(total)
         self._rotate_for(total)
         for start in range(0, len(tokens), _CHUNK):
             if should_stop is not None and should_stop():
@@ -133,6 +132,15 @@ class MlxSession:
             cache.load({n.removeprefix(mark): a for n, a in arrays.items() if n.startswith(mark)})
         self._tokens = list(tokens)
         self._rotated_as = self._decoder.config.rotated_as(len(tokens))
+
+    def advance(self, token: int) -> None:
+        """Count a token whose keys and values are in the caches."""
+        self._tokens.append(token)
+
+    def _reserve(self, total: int) -> None:
+        """Raise InputError unless there is memory for `total` tokens."""
+        added = self._engine.memory_needed(total) - self._engine.memory_needed(self.length)
+        check_memory(added, f"a KV cache of {total} tokens")
 
     def _forward(self, tokens: Sequence[int] | mx.array, last: int) -> mx.array:
         total = self.length + len(tokens)

@@ -24,6 +24,24 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
+class VerifyCost:
+    """What one `verify` of several tokens takes longer than a step, in steps.
+
+    A step reads the weights once and the KV cache once; `cached` is the bytes of the latter over
+    those of the former. The defaults are those of onnxruntime's CPU where other kernels run for
+    several tokens than for one: slow to begin with, then cheap by the token.
+    """
+
+    call: float = 1.5  # once
+    token: float = 0.1  # for each token after the first
+    cache: float = 0.0  # for each of them, times `cached`
+
+    def __call__(self, count: int, cached: float) -> float:
+        """Steps that `count` tokens after the first one take; measured up to 6,000 keys."""
+        return (self.call + count * (self.token + self.cache * cached)) / (1 + 2.1 * cached)
+
+
+@dataclass(frozen=True)
 class EngineInfo:
     """What a caller needs to know of a loaded model; lengths in tokens, sizes in bytes."""
 
@@ -34,6 +52,12 @@ class EngineInfo:
     context: int  # longest sequence, prompt and reply together
     weight_bytes: int  # bytes the weights hold in memory
     kv_bytes_per_token: int  # bytes of KV cache that one token adds, all layers together
+    rows_alike: bool = False  # what `verifiable` admits gets the same bits as by a step each
+    verify_cost: VerifyCost = VerifyCost()
+
+    def bytes_read(self, length: int) -> int:
+        """Bytes that a step after `length` tokens reads, which is what most of its time goes to."""
+        return self.weight_bytes + length * self.kv_bytes_per_token
 
 
 class Session(Protocol):
@@ -87,6 +111,31 @@ class Session(Protocol):
         """Write the KV cache and the `tokens` it stands for to one file, atomically."""
 
 
+class Batch(Protocol):
+    """Sessions of one engine that decode together; each computes what it would alone.
+
+    A session of a batch is a `Session` as any other, so that a prompt is prefilled by itself
+    between two steps of the rest. A fork of it takes another slot: InputError when there is none.
+    """
+
+    slots: int  # the most sessions that are open at once
+
+    def open(self) -> Session:
+        """An empty session in a free slot. Raises InputError when all are taken."""
+
+    def step(self, sessions: Sequence[Session], tokens: Sequence[int]) -> Array:
+        """Append one token to each of `sessions`, any of those open in any order.
+
+        Returns their logits [n, V] in that order, good until the next step. Raises before any
+        session has changed: ContextError when one is full, InputError for an id outside the
+        vocabulary, or when the slots must grow and memory is short; ValueError for a session that
+        is closed, named twice or of another batch, and for none at all.
+        """
+
+    def close(self, session: Session) -> None:
+        """Free the session's slot; the session is not used again (ValueError)."""
+
+
 class Engine(Protocol):
     """A loaded model that opens sessions."""
 
@@ -97,6 +146,13 @@ class Engine(Protocol):
         """A new, empty session; `capacity` tokens are reserved at once (grows when needed).
 
         Raises InputError, with both numbers, when the memory needed exceeds what is available.
+        """
+
+    def open_batch(self, slots: int, capacity: int) -> Batch:
+        """Room for `slots` sessions of `capacity` tokens each, which grows when one needs more.
+
+        Where the model or its caches cannot be computed as a batch, sessions step one after the
+        other. Raises InputError as `open` does, and for fewer than 1 slot or token.
         """
 
     def memory_needed(self, length: int) -> int:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InputError
-from .graph_file import GraphFile, read_graph_file
-from .layouts import Layout, TensorNames, read_layout
+from .graph_file import MINIMUM_METADATA, GraphFile, read_graph_file
+from .layouts import Layout, TensorNames, int8_cache_path, read_layout
 
+_CACHES = ("float", "int8")
 _SAMPLES, _SAMPLE_BYTES = 16, 4096
 
 
@@ -24,6 +25,7 @@ class ModelFolder:
     config_file: str  # config.json, or genai_config.json where it stands in its place
     names: TensorNames
     operators: dict[str, str]  # the operator that makes a value, by the value's name
+    metadata: dict[str, str]  # the graph's
 
     @property
     def weight_bytes(self) -> int:
@@ -43,18 +45,19 @@ class ModelFolder:
         return digest.hexdigest()[:16]
 
 
-def open_folder(path: Path | str, weights: str | None = None) -> ModelFolder:
+def open_folder(path: Path | str, weights: str | None = None, kv: str | None = None) -> ModelFolder:
     """Choose the graph with `weights` in a folder that Pippin, optimum or others wrote.
 
     `weights` is "fp32", "fp16", "q4", "q4f16" or "int8" in a folder of Pippin's, a graph's name
-    without .onnx in those that have no onnx/; None for what runs fastest. Raises InputError when
-    the folder is none, lacks the graph, or a data file of it is missing or too short.
+    without .onnx in those that have no onnx/; None for what runs fastest. `kv`: of two graphs with
+    these weights, "float" for the one that every program can run and "int8" for the one with the
+    smaller KV cache; None for the latter, where onnxruntime is new enough for it. Raises InputError
+    when the folder is none, lacks the graph, or a data file of it is missing or too short.
     """
     path = Path(path)
     layout = read_layout(path)
     chosen = _choose(path, layout, weights)
-    graph = layout.graphs[chosen]
-    file = read_graph_file(graph)
+    graph, file = _choose_cache(layout.graphs[chosen], kv)
     return ModelFolder(
         path=path,
         weights=chosen,
@@ -64,7 +67,32 @@ def open_folder(path: Path | str, weights: str | None = None) -> ModelFolder:
         config_file=layout.config_file,
         names=layout.names,
         operators=file.operators,
+        metadata=file.metadata,
     )
+
+
+def runs_right(minimum: str | None) -> bool:
+    """Whether the onnxruntime at hand is not older than the release `minimum`, "1.24"."""
+    import onnxruntime as ort
+
+    return minimum is None or _release(ort.__version__) >= _release(minimum)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
+
+
+def _choose_cache(graph: Path, kv: str | None) -> tuple[Path, GraphFile]:
+    if kv is not None and kv not in _CACHES:
+        raise InputError(f"there is no KV cache {kv!r}; choose {' or '.join(_CACHES)}")
+    other = int8_cache_path(graph)
+    if kv == "int8" or (kv is None and other.is_file()):
+        if not other.is_file():
+            raise InputError(f"{graph.parent} holds no {other.name}; export the model again")
+        file = read_graph_file(other)
+        if kv == "int8" or runs_right(file.metadata.get(MINIMUM_METADATA)):
+            return other, file
+    return graph, read_graph_file(graph)
 
 
 def _choose(path: Path, layout: Layout, weights: str | None) -> str:

@@ -1,4 +1,4 @@
-"""What a .onnx file says that onnxruntime does not tell: its data files and its operators.
+"""What a .onnx file says before it is opened: its data files, operators and metadata.
 
 A reader of the few protobuf fields in question, so that the runtime does without the `onnx` package
 (numbers: onnx.proto3; wire format: protobuf.dev/programming-guides/encoding). Tensors that lie in
@@ -13,11 +13,17 @@ from pathlib import Path
 from .errors import InputError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_GRAPH = 7  # of ModelProto
+_GRAPH, _METADATA = 7, 14  # of ModelProto
 _NODE, _INITIALIZER = 1, 5  # of GraphProto
 _OUTPUT, _OP_TYPE = 2, 4  # of NodeProto
 _NAME, _EXTERNAL_DATA = 8, 13  # of TensorProto
 _KEY, _VALUE = 1, 2  # of StringStringEntryProto
+
+# In the metadata of our graphs: the oldest onnxruntime that is right, and "int8" for such a cache.
+MINIMUM_METADATA = "pippin.minimum_onnxruntime"
+KV_METADATA = "pippin.kv"
+# Up to so many tokens of one call, each gets the same bits as alone.
+ROWS_METADATA = "pippin.rows_alike"
 
 Span = tuple[int, int]  # begin and end of a field's bytes in the file
 
@@ -38,6 +44,7 @@ class GraphFile:
 
     external: tuple[ExternalTensor, ...]
     operators: dict[str, str]  # the operator that makes a value, by the value's name
+    metadata: dict[str, str]
 
 
 def read_graph_file(path: Path) -> GraphFile:
@@ -55,7 +62,10 @@ def read_graph_file(path: Path) -> GraphFile:
 def _read(data: mmap.mmap) -> GraphFile:
     external: list[ExternalTensor] = []
     operators: dict[str, str] = {}
+    metadata: dict[str, str] = {}
     for number, graph in _fields(data, (0, len(data))):
+        if number == _METADATA:
+            metadata |= [_entry(data, graph)]
         for kind, part in _fields(data, graph) if number == _GRAPH else ():
             if kind == _INITIALIZER:
                 external.extend(_external_tensor(data, part))
@@ -65,7 +75,7 @@ def _read(data: mmap.mmap) -> GraphFile:
                 operators |= {_text(data, span): operator for n, span in fields if n == _OUTPUT}
     if not operators:
         raise ValueError("it has no operators")
-    return GraphFile(tuple(external), operators)
+    return GraphFile(tuple(external), operators, metadata)
 
 
 def _external_tensor(data: mmap.mmap, tensor: Span) -> Iterator[ExternalTensor]:
@@ -75,11 +85,16 @@ def _external_tensor(data: mmap.mmap, tensor: Span) -> Iterator[ExternalTensor]:
         if number == _NAME:
             name = _text(data, span)
         elif number == _EXTERNAL_DATA:
-            entry = {n: _text(data, part) for n, part in _fields(data, span)}
-            place[entry.get(_KEY, "")] = entry.get(_VALUE, "")
+            place |= [_entry(data, span)]
     if place:
         length = int(place["length"]) if "length" in place else None
         yield ExternalTensor(name, place.get("location", ""), int(place.get("offset", 0)), length)
+
+
+def _entry(data: mmap.mmap, pair: Span) -> tuple[str, str]:
+    """Key and value of a StringStringEntryProto."""
+    entry = {n: _text(data, part) for n, part in _fields(data, pair)}
+    return entry.get(_KEY, ""), entry.get(_VALUE, "")
 
 
 def _fields(data: mmap.mmap, message: Span) -> Iterator[tuple[int, Span]]:

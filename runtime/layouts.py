@@ -1,9 +1,10 @@
 """How folders of decoder graphs are laid out: where the graph is, and what its tensors are called.
 
-`pippin export` and transformers.js: config.json and `onnx/model{suffix}.onnx`; older folders for
-transformers.js: `onnx/decoder_model_merged{suffix}.onnx`. optimum: config.json and the same names
-without `onnx/`. onnxruntime-genai's model builder: genai_config.json, which names the graph and its
-tensors and stands for config.json.
+`pippin export` and transformers.js: config.json and `onnx/model{suffix}.onnx`, beside which
+`onnx/model{suffix}_kv8.onnx` is the same on the same data files with an int8 KV cache; older
+folders for transformers.js: `onnx/decoder_model_merged{suffix}.onnx`. optimum: config.json and the
+same names without `onnx/`. onnxruntime-genai's model builder: genai_config.json, which names the
+graph and its tensors and stands for config.json.
 """
 
 import json
@@ -26,6 +27,7 @@ SUFFIXES = {
     "bnb4": "_bnb4",
 }
 _STEMS = ("model", "decoder_model_merged")
+_INT8_CACHE = "_kv8"
 # Where config.json's keys stand in genai_config.json's "model", and in its "decoder".
 _GENAI_MODEL = {"vocab_size": "vocab_size", "max_position_embeddings": "context_length"}
 _GENAI_DECODER = {
@@ -80,6 +82,11 @@ def read_layout(path: Path) -> Layout:
         config_file="genai_config.json" if config is None else "config.json",
         names=_names(decoder),
     )
+
+
+def int8_cache_path(graph: Path) -> Path:
+    """Where the graph stands that is `graph` with an int8 KV cache, if there is one."""
+    return graph.with_name(f"{graph.stem}{_INT8_CACHE}{graph.suffix}")
 
 
 def has_graph(path: Path) -> bool:

@@ -1,7 +1,8 @@
 """Where the keys and values of one sequence live between two runs of a graph.
 
 `SharedCaches` for graphs that write into the buffer they read, `GrowingCaches` for graphs that
-return past and new together. Both keep [1, K, ·, D] for each of N layers, keys and values apart.
+return past and new together. Both keep [1, K, ·, D] for each of N layers, keys and values apart;
+the buffers that are shared may hold the slots of other sequences before and behind.
 """
 
 from collections.abc import Iterator
@@ -43,39 +44,77 @@ class Caches(Protocol):
         """Set the first tokens of layer `index`, for which room has been reserved."""
 
 
-class SharedCaches:
-    """Preallocated buffers, bound once as past and present alike; they grow by doubling."""
+class Buffers:
+    """Preallocated arrays [slots, K, capacity, D], keys and values of each layer in turn."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self._capacity = 0
-        self._buffers = [_zeros(layer, 0) for layer in graph.layers for _ in range(2)]
-        self._bound: ort.IOBinding | None = None
+    def __init__(self, graph: Graph, slots: int = 1) -> None:
+        self._graph, self._slots = graph, slots
+        self.capacity = 0  # tokens a slot
+        self.arrays = [self._zeros(index, 0) for index in range(2 * len(graph.layers))]
 
     def reserve(self, length: int) -> None:
-        if length <= self._capacity:
+        """Make room for `length` tokens in each slot, by doubling; InputError when memory is
+        short. Then `arrays` are others.
+        """
+        if length <= self.capacity:
             return
-        per_token = sum(layer.bytes_per_token for layer in self._graph.layers)
-        doubled = -(-max(length, 2 * self._capacity) // STEP) * STEP
+        layers = self._graph.layers
+        per_token = self._slots * sum(layer.bytes_per_token for layer in layers)
+        doubled = -(-max(length, 2 * self.capacity) // STEP) * STEP
         capacity = min(doubled, self._graph.context)
         available = available_bytes()
-        if available is not None and (capacity - self._capacity) * per_token > available:
+        if available is not None and (capacity - self.capacity) * per_token > available:
             capacity = length  # not a byte more than needed
-        check_memory((capacity - self._capacity) * per_token, f"a KV cache of {capacity} tokens")
-        for index, old in enumerate(self._buffers):
+        where = f" in each of {self._slots} slots" if self._slots > 1 else ""
+        what = f"a KV cache of {capacity} tokens{where}"
+        check_memory((capacity - self.capacity) * per_token, what)
+        for index, old in enumerate(self.arrays):
             # Fresh zero pages: they take memory only when tokens arrive.
-            self._buffers[index] = _zeros(self._graph.layers[index // 2], capacity)
-            self._buffers[index][:, :, : self._capacity] = old
-        self._capacity, self._bound = capacity, None
+            self.arrays[index] = self._zeros(index, capacity)
+            self.arrays[index][:, :, : self.capacity] = old
+        self.capacity = capacity
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Give slot `target` the first `length` tokens of slot `source`."""
+        for array in self.arrays:
+            array[target, :, :length] = array[source, :, :length]
+
+    def swap(self, first: int, second: int, lengths: tuple[int, int]) -> None:
+        """Exchange two slots, of which the first holds `lengths[0]` tokens."""
+        for array in self.arrays:
+            kept = array[second, :, : lengths[1]].copy()
+            array[second, :, : lengths[0]] = array[first, :, : lengths[0]]
+            array[first, :, : lengths[1]] = kept
+
+    def bind(self, binding: ort.IOBinding, slots: slice) -> None:
+        """Bind some neighbouring slots as past and present alike."""
+        names = zip(self._graph.past_names, self._graph.present_names, strict=True)
+        for (past, present), array in zip(names, self.arrays, strict=True):
+            part = array[slots]
+            for bind, name in ((binding.bind_input, past), (binding.bind_output, present)):
+                bind(name, "cpu", 0, part.dtype.type, part.shape, part.ctypes.data)
+
+    def _zeros(self, index: int, length: int) -> np.ndarray:
+        return _zeros(self._graph.layers[index // 2], length, self._slots)
+
+
+class SharedCaches:
+    """One slot of some buffers, bound once as past and present alike."""
+
+    def __init__(self, graph: Graph, buffers: Buffers | None = None) -> None:
+        self._graph = graph
+        self.buffers = buffers or Buffers(graph)
+        self.slot = 0
+        self._bound: tuple[ort.IOBinding, int, int] | None = None  # and the slot and the capacity
+
+    def reserve(self, length: int) -> None:
+        self.buffers.reserve(length)
 
     def bind(self, binding: ort.IOBinding) -> None:
-        if self._bound is binding:
-            return
-        names = zip(self._graph.past_names, self._graph.present_names, strict=True)
-        for (past, present), buffer in zip(names, self._buffers, strict=True):
-            for bind, name in ((binding.bind_input, past), (binding.bind_output, present)):
-                bind(name, "cpu", 0, buffer.dtype.type, buffer.shape, buffer.ctypes.data)
-        self._bound = binding
+        wanted = (binding, self.slot, self.buffers.capacity)
+        if self._bound != wanted:
+            self.buffers.bind(binding, slice(self.slot, self.slot + 1))
+            self._bound = wanted
 
     def take(self, binding: ort.IOBinding) -> None:
         pass
@@ -86,17 +125,17 @@ class SharedCaches:
     def fork(self, length: int) -> "SharedCaches":
         other = SharedCaches(self._graph)
         other.reserve(length)
-        for ours, theirs in zip(self._buffers, other._buffers, strict=True):
-            theirs[:, :, :length] = ours[:, :, :length]
+        for index, layer in enumerate(self.layers(length)):
+            other.put(index, layer)
         return other
 
     def layers(self, length: int) -> Iterator[Layer]:
-        for keys, values in _pairs(self._buffers):
-            yield keys[0, :, :length], values[0, :, :length]
+        for keys, values in _pairs(self.buffers.arrays):
+            yield keys[self.slot, :, :length], values[self.slot, :, :length]
 
     def put(self, index: int, layer: Layer) -> None:
-        for buffer, part in zip(self._buffers[2 * index :], layer, strict=False):
-            buffer[0, :, : part.shape[1]] = part
+        for array, part in zip(self.buffers.arrays[2 * index :], layer, strict=False):
+            array[self.slot, :, : part.shape[1]] = part
 
 
 class GrowingCaches:
@@ -142,8 +181,8 @@ class GrowingCaches:
             self._values[2 * index + offset] = ort.OrtValue.ortvalue_from_numpy(part[None])
 
 
-def _zeros(layer: LayerCache, length: int) -> np.ndarray:
-    return np.zeros((1, layer.kv_heads, length, layer.head_dim), layer.dtype)
+def _zeros(layer: LayerCache, length: int, slots: int = 1) -> np.ndarray:
+    return np.zeros((slots, layer.kv_heads, length, layer.head_dim), layer.dtype)
 
 
 def _pairs(items: list) -> Iterator[tuple]:

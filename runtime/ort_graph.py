@@ -15,7 +15,10 @@ the config, give logits in float16, and be two in one: with the input `use_cache
 they take several tokens only before there is a cache.
 """
 
+import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,8 @@ import onnxruntime as ort
 
 from .cores import physical_cores
 from .errors import InputError
-from .folder import ModelFolder
+from .folder import ModelFolder, runs_right
+from .graph_file import KV_METADATA, MINIMUM_METADATA, ROWS_METADATA
 from .layouts import TensorNames, context_length, head_dim, kv_heads
 from .memory import check_memory
 
@@ -34,6 +38,8 @@ _CACHE_DTYPES = {**_DTYPES, "tensor(int8)": np.int8}
 CHUNK = 256  # tokens of one prefill call; larger ones are slower in GroupQueryAttention
 MERGED = "use_cache_branch"
 _SHARING = "GroupQueryAttention"
+# onnxruntime reads it where a session is made. On int8 caches the kernel without it is faster.
+_NO_FLASH = "ORT_GQA_DISABLE_FLASH_ATTENTION"
 _LOG_FATAL_ONLY = 4
 _NOISE = (
     r"^\[ONNXRuntimeError\] : \d+ : \w+ : ",
@@ -75,6 +81,7 @@ class Graph:
     num_logits: tuple[int, ...] | None  # shape of that initializer, where the graph has it
     rope_switch: int | None  # tokens; longer sequences are rotated otherwise
     rope_grows: bool  # and each length of them has a rotation of its own
+    rows_alike: int | None  # up to so many tokens of one run, each gets the same bits as alone
 
     def run_length(self, past: int, all_rows: bool) -> int:
         """The most tokens of one run after `past`; `all_rows`: whose logits are all wanted."""
@@ -92,9 +99,10 @@ def load_graph(folder: ModelFolder, threads: int | None = None) -> Graph:
     contract above or what the folder's config says.
     """
     check_memory(folder.weight_bytes, folder.graph.name)
-    session = open_session(folder.graph, threads)
-    metadata = session.get_modelmeta().custom_metadata_map
-    _check_release(folder, metadata.get("pippin.minimum_onnxruntime"))
+    metadata = folder.metadata
+    _check_release(folder, metadata.get(MINIMUM_METADATA))
+    with _flash_attention(metadata.get(KV_METADATA) != "int8"):
+        session = open_session(folder.graph, threads)
     layers = _layers(folder, session)
     pasts, presents = (_cache_names(pair, len(layers)) for pair in _patterns(folder.names))
     inputs = _inputs(folder, session, pasts)
@@ -109,7 +117,7 @@ def load_graph(folder: ModelFolder, threads: int | None = None) -> Graph:
         layers=layers,
         vocab_size=_vocab_size(folder, logits),
         context=_context(folder, metadata),
-        shared=not merged and {folder.operators.get(name) for name in presents} == {_SHARING},
+        shared=not merged and _shares(folder, presents),
         positions=folder.names.position_ids in inputs,
         merged=merged,
         logits_dtype=_DTYPES[logits.type],
@@ -117,7 +125,21 @@ def load_graph(folder: ModelFolder, threads: int | None = None) -> Graph:
         num_logits=shapes.get("num_logits"),
         rope_switch=int(metadata["pippin.rope_switch"]) if "rotation_length" in shapes else None,
         rope_grows="pippin.rope_grows" in metadata,
+        rows_alike=int(metadata[ROWS_METADATA]) if ROWS_METADATA in metadata else None,
     )
+
+
+@contextmanager
+def _flash_attention(wanted: bool) -> Iterator[None]:
+    """Whether sessions are made with it, unless the environment says so already."""
+    if wanted or _NO_FLASH in os.environ:
+        yield
+        return
+    os.environ[_NO_FLASH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_NO_FLASH]
 
 
 def open_session(graph: Path, threads: int | None) -> ort.InferenceSession:
@@ -137,15 +159,11 @@ def open_session(graph: Path, threads: int | None) -> ort.InferenceSession:
 
 def _check_release(folder: ModelFolder, minimum: str | None) -> None:
     """Raise InputError for a release that is known to compute such a graph wrongly."""
-    if minimum is not None and _release(ort.__version__) < _release(minimum):
+    if not runs_right(minimum):
         raise InputError(
             f"{folder.graph} needs onnxruntime {minimum} or newer, and this is {ort.__version__}, "
             "which computes it wrongly; run: pip install --upgrade onnxruntime"
         )
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2])
 
 
 def plain_reason(error: Exception) -> str:
@@ -154,6 +172,12 @@ def plain_reason(error: Exception) -> str:
     for noise in _NOISE:
         text = re.sub(noise, "", text)
     return f"{text:.300}".rstrip(".")
+
+
+def _shares(folder: ModelFolder, presents: tuple[str, ...]) -> bool:
+    """Whether caches are written in place: ours with int8 ones attend within an If."""
+    ours = folder.metadata.get("pippin.dialect") == "gqa"
+    return ours or {folder.operators.get(name) for name in presents} == {_SHARING}
 
 
 def _patterns(names: TensorNames) -> tuple[tuple[str, str], tuple[str, str]]:

@@ -13,6 +13,7 @@ from types import ModuleType
 import numpy as np
 import onnxruntime as ort
 
+from .batch import SequentialBatch
 from .engine import EngineInfo
 from .errors import InputError, PippinError
 from .folder import ModelFolder, check_data_files, open_folder
@@ -78,6 +79,9 @@ class OrtSeq2SeqEngine:
 
     def open(self, capacity: int | None = None) -> "OrtSeq2SeqSession":
         return OrtSeq2SeqSession(self)
+
+    def open_batch(self, slots: int, capacity: int) -> SequentialBatch:
+        return SequentialBatch(self, slots, capacity)
 
     def restore(self, path: Path) -> tuple["OrtSeq2SeqSession", list[int]]:
         """Raises InputError: there is nothing that could be restored."""

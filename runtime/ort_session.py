@@ -89,7 +89,8 @@ class OrtSession:
         return logits[0]
 
     def verifiable(self, length: int, count: int) -> int:
-        count = min(count, self._graph.run_length(length, all_rows=True))
+        alike = self._graph.rows_alike or count
+        count = min(count, alike, self._graph.run_length(length, all_rows=True))
         return verifiable_tokens(length, count, self._info.context, self._rotation_of)
 
     def decode(self, logits: np.ndarray, choose: Choose) -> Iterator[int]:
@@ -199,7 +200,11 @@ class OrtSession:
         if not count:
             logits[...] = self._binding.get_outputs()[0].numpy()[:, -logits.shape[1] :]
         self._caches.take(self._binding)
-        self._length = total
+        self.advance(tokens)
+
+    def advance(self, tokens: Sequence[int]) -> None:
+        """Count `tokens` whose keys and values are in the caches."""
+        self._length += len(tokens)
         self._tokens.extend(tokens)
 
     def _bind_tokens(self, tokens: Sequence[int], total: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pippin.runtime.batch import SequentialBatch
 from pippin.runtime.engine import Choose, EngineInfo, check_room, check_tokens
 from pippin.runtime.errors import Cancelled, InputError
 
@@ -47,6 +48,9 @@ class FakeEngine:
 
     def open(self, capacity: int | None = None) -> "FakeSession":
         return FakeSession(self, [])
+
+    def open_batch(self, slots: int, capacity: int) -> SequentialBatch:
+        return SequentialBatch(self, slots, capacity)
 
     def restore(self, path: Path) -> tuple["FakeSession", list[int]]:
         saved = json.loads(Path(path).read_text())
