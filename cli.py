@@ -16,8 +16,8 @@ from .runtime.errors import Cancelled, InputError, PippinError
 # each the name of a module in commands/, whose `command` it is
 _COMMANDS = (
     "chat",
-    "serve",
     "generate",
+    "serve",
     "embed",
     "export",
     "quantize",

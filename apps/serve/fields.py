@@ -2,11 +2,13 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .errors import ApiError, BadField
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NAMES = {
     str: "a string",
     bool: "true or false",
@@ -153,8 +155,12 @@ def parse_body(data: bytes) -> Fields:
     """The fields of a request body. Raises ApiError (400) for what is no JSON object."""
     try:
         value = json.loads(data.decode("utf-8"), parse_constant=_refuse_constant)
+        if _SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()
     except UnicodeDecodeError as error:
         raise ApiError(400, f"the request is not UTF-8 at byte {error.start}") from None
+    except UnicodeEncodeError:
+        raise ApiError(400, "the request has half of a surrogate pair, which is no text") from None
     except RecursionError:
         raise ApiError(400, "the request is nested too deeply") from None
     except ValueError as error:  # JSONDecodeError, or a number of thousands of digits

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ..models import Model
 from .content import Part, Reply
@@ -18,7 +18,7 @@ from .metrics import Metrics
 from .run import Piece
 from .scheduler import Scheduler
 from .settings import ServeSettings
-from .sse import EventStream, unless_gone
+from .sse import EventStream, encode, unless_gone
 from .ticket import Ticket
 
 if TYPE_CHECKING:
@@ -121,4 +121,5 @@ async def _drain(ticket: Ticket, replies: list[Reply]) -> None:
 
 def json_response(document: Any) -> Response:
     """A JSON answer that no proxy keeps."""
-    return JSONResponse(document, headers={"Cache-Control": "no-store"})
+    headers = {"Cache-Control": "no-store"}
+    return Response(encode(document), media_type="application/json", headers=headers)

@@ -114,9 +114,14 @@ async def unless_gone(receive: Receive, awaited: Awaitable[Any]) -> Any:
 
 def data(document: Any, event: str | None = None) -> bytes:
     """One event with a JSON document."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     head = f"event: {event}\n" if event else ""
-    return f"{head}data: {text}\n\n".encode("utf-8", "surrogatepass")
+    return b"%bdata: %b\n\n" % (head.encode(), encode(document))
+
+
+def encode(document: Any) -> bytes:
+    """Compact JSON in UTF-8."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode()
 
 
 async def _until_gone(receive: Receive) -> None:

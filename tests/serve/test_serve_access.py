@@ -125,6 +125,14 @@ def test_empty_stream_options_are_taken(http: httpx.Client) -> None:
     assert answer.headers["content-type"].startswith("text/event-stream")
 
 
+def test_half_of_a_surrogate_pair_is_refused_anywhere(http: httpx.Client) -> None:
+    headers = {"content-type": "application/json"}
+    for field, status in (("\\ud800", 400), ("\\ud83d\\ude00", 200)):
+        text = json.dumps(BODY | {"metadata": {"a": "HERE"}}).replace("HERE", field)
+        answer = http.post("/v1/chat/completions", content=text, headers=headers)
+        assert answer.status_code == status
+
+
 def test_only_json_is_taken(http: httpx.Client) -> None:
     answer = http.post("/v1/completions", content=b"{}", headers={"content-type": "text/plain"})
     assert answer.status_code == 415
