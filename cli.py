@@ -17,6 +17,7 @@ from .runtime.errors import Cancelled, InputError, PippinError
 _COMMANDS = (
     "chat",
     "generate",
+    "serve",
     "embed",
     "export",
     "quantize",
@@ -29,6 +30,7 @@ _COMMANDS = (
     "list",
     "rm",
     "doctor",
+    "completion",
 )
 _DONE, _FAILED, _BAD_INPUT, _INTERRUPTED, _TERMINATED = 0, 1, 2, 130, 143
 # A group that is given no command; click 8.1 shows its help without an error.
@@ -85,6 +87,7 @@ def cli() -> None:
     \b
     pippin chat                             talk to the default model
     pippin generate smollm2 "Say hello."    one answer
+    pippin serve                            a server for OpenAI's and Anthropic's clients
     pippin export smollm2 -o DIR            write it as an ONNX folder
 
     MODEL is an alias (smollm2), a directory, a .gguf file, a Hugging Face id or

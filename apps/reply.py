@@ -1,9 +1,10 @@
 """From a prompt and the options that a user gave to one reply."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..runtime.constraints import Constraint
 from ..runtime.engine import Progress
 from ..runtime.errors import InputError
 from ..runtime.generator import Chunk, Generator
@@ -62,6 +63,8 @@ def stream_reply(
     prompt: str | Sequence[Mapping[str, Any]],
     given: Mapping[str, Any],
     *,
+    constraint: Constraint | None = None,
+    shown: Collection[str] = (),
     cache: PromptCache | None = None,
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
@@ -69,7 +72,7 @@ def stream_reply(
     """Chunks of the reply to `prompt`, sampled as `sampling_params` says.
 
     Without `max_tokens` in `given`, a reply ends after DEFAULT_MAX_TOKENS or with the context.
-    Raises InputError as `Generator.stream` does.
+    The other arguments, and what is raised, are as `Generator.stream` has them.
     """
     generator = model.generator
     params = sampling_params(model.generation_config, given)
@@ -77,4 +80,12 @@ def stream_reply(
     room = generator.engine.info.context - len(tokens)
     if params.max_tokens is None and room > DEFAULT_MAX_TOKENS:
         params = replace(params, max_tokens=DEFAULT_MAX_TOKENS)
-    return generator.stream(tokens, params, cache=cache, progress=progress, should_stop=should_stop)
+    return generator.stream(
+        tokens,
+        params,
+        constraint=constraint,
+        shown=shown,
+        cache=cache,
+        progress=progress,
+        should_stop=should_stop,
+    )

@@ -1,9 +1,12 @@
 """`pippin chat`: a conversation in the terminal, or one line of stdin a turn."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from .console import Progress, format_stats, note, write
 from .options import (
@@ -13,46 +16,139 @@ from .options import (
     model_argument,
     model_options,
     sampling_options,
+    structured_options,
 )
-from .terminal import read_turns, stop_on_interrupt
+from .terminal import piped_turns, stop_on_interrupt
 
 if TYPE_CHECKING:
     from ..apps.chat import ChatSession
+    from ..apps.chat.keeper import Keeper, Resumed
+    from ..apps.structured import Grammar
+
+_LAST = ""  # what --resume is given without an ID
+_LOADING = ("backend", "weights", "threads", "kv_bits", "adapter")  # kept with a conversation
+
+
+def _complete_chat(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    from ..apps.chat.saved import ChatStore
+
+    return [CompletionItem(name) for name in ChatStore().names() if name.startswith(begun)]
 
 
 @click.command("chat", cls=SectionedCommand, epilog=SAMPLING_HELP)
 @model_argument
 @click.option("--system", metavar="TEXT", help="System prompt.")
+@click.option(
+    "--resume",
+    metavar="[ID]",
+    is_flag=False,
+    flag_value=_LAST,
+    shell_complete=_complete_chat,
+    help="Go on with a saved conversation, with its model and settings.  [default: the last one]",
+)
+@click.option("--no-save", is_flag=True, help="Keep neither the conversation nor what is typed.")
+@click.option(
+    "--keep-cache",
+    is_flag=True,
+    help="Keep the KV cache too, so that resuming reads nothing anew.",
+)
+@structured_options
 @sampling_options
 @draft_option
 @model_options
 @click.option("--stats", is_flag=True, help="Print counts and speeds to stderr after each turn.")
+@click.pass_context
 def command(
-    model: str, system: str | None, stats: bool, sampling: dict[str, Any], **loading: Any
+    ctx: click.Context,
+    model: str,
+    system: str | None,
+    resume: str | None,
+    no_save: bool,
+    keep_cache: bool,
+    stats: bool,
+    sampling: dict[str, Any],
+    grammar: "Grammar | None",
+    fetch: bool,
+    **loading: Any,
 ) -> None:
-    """Talk to MODEL in the terminal.
+    """Talk to MODEL in the terminal; /help lists what else can be typed.
 
-    Each line of stdin is a turn; elsewhere than in a terminal, too. Ctrl-C stops a reply, and
-    leaves when there is none; so does the end of input (Ctrl-D).
+    Ctrl-C stops a reply, and leaves when there is none; so does the end of input (Ctrl-D). A
+    conversation is saved as it goes, and --resume goes on with it. Where stdin is no terminal,
+    each of its lines is a turn.
     """
     from ..apps.chat import ChatSession
+    from ..apps.chat.keeper import Keeper
+    from ..apps.chat.saved import ChatStore
     from ..apps.models import load_model
     from ..apps.reply import sampling_params
-    from ..runtime.errors import ContextError
 
     sampling_params({}, sampling)  # before the model is loaded
+    store, name = ChatStore(), None
+    loading = {"name": model, **loading}
+    if resume is not None:
+        name = store.find(resume or None)
+        loading |= _as_saved(ctx, store.read(name).loading)
+    typed = sys.stdin is not None and sys.stdin.isatty()
     with Progress() as progress:
-        session = ChatSession(
-            load_model(model, stages=progress.stage, **loading), system=system, sampling=sampling
-        )
+
+        def load(name: str, **other: Any) -> Any:
+            return load_model(name, stages=progress.stage, fetch=fetch, **other)
+
+        session = ChatSession(load(**loading), sampling=sampling)
+        session.hold_to(grammar)
         progress.close()
-        for text in read_turns("> "):
-            try:
-                _turn(session, text, progress, stats)
-            except ContextError as error:
-                if not sys.stdin.isatty():
-                    raise
-                note(f"not said: {error}")
+        keeps = not no_save and (typed or name is not None)
+        keeper = Keeper(session, _kept(loading), store if keeps else None)
+        resumed = keeper.load(name, sampling) if name is not None else None
+        if keep_cache:
+            keeper.settings["keep_cache"] = "on"
+        if system is not None:
+            session.system = system
+        if typed:
+            _talk(keeper, resumed, progress, load, stats)
+        else:
+            _answer_lines(keeper, progress, stats)
+
+
+def _as_saved(ctx: click.Context, saved: dict[str, Any]) -> dict[str, Any]:
+    """How the saved conversation's model was loaded, but for what the user says anew."""
+    given = {"name": "model"} | {name: name for name in _LOADING}
+    return {
+        name: Path(saved[name]) if name == "adapter" else saved[name]
+        for name, option in given.items()
+        if name in saved and ctx.get_parameter_source(option) == ParameterSource.DEFAULT
+    }
+
+
+def _kept(loading: dict[str, Any]) -> dict[str, Any]:
+    """`loading` as it is good in any directory."""
+    from ..apps.chat.keeper import lasting_name
+
+    adapter = loading["adapter"] and str(Path(loading["adapter"]).expanduser().absolute())
+    return loading | {"name": lasting_name(loading["name"]), "adapter": adapter}
+
+
+def _talk(
+    keeper: "Keeper", resumed: "Resumed | None", progress: Progress, load: Any, stats: bool
+) -> None:
+    from .chat_terminal.begin import begin
+
+    def load_another(name: str) -> Any:
+        options = {k: keeper.loading.get(k) for k in _LOADING if k != "adapter"}
+        try:
+            return load(name, **options)
+        finally:
+            progress.close()
+
+    begin(keeper, resumed, progress, load_another, stats)
+
+
+def _answer_lines(keeper: "Keeper", progress: Progress, stats: bool) -> None:
+    for text in piped_turns():
+        _turn(keeper.session, text, progress, stats)
+        keeper.save()
+    keeper.save_cache()
 
 
 def _turn(session: "ChatSession", text: str, progress: Progress, stats: bool) -> None:

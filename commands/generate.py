@@ -15,10 +15,12 @@ from .options import (
     json_option,
     model_options,
     sampling_options,
+    structured_options,
 )
 
 if TYPE_CHECKING:
     from ..apps.models import Model
+    from ..apps.structured import Grammar, TokenConstraint
     from ..runtime.generator import Chunk
 
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 @click.argument("prompt", required=False)
 @click.option("--system", metavar="TEXT", help="System prompt, for a model made for chat.")
 @click.option("--raw", is_flag=True, help="Continue PROMPT as plain text, without a chat template.")
+@structured_options
 @sampling_options
 @draft_option
 @model_options
@@ -40,6 +43,7 @@ def command(
     stats: bool,
     as_json: bool,
     sampling: dict[str, Any],
+    grammar: "Grammar | None",
     **loading: Any,
 ) -> None:
     """Print MODEL's answer to PROMPT.
@@ -57,22 +61,36 @@ def command(
         loaded = load_model(model, stages=progress.stage, **loading)
         seconds = time.perf_counter() - started
         asked = as_prompt(loaded.generator, text, system, raw)
+        constraint = _constraint(loaded, grammar)
         reading = progress.stage("reading the prompt", "tokens")
-        chunks = stream_reply(loaded, asked, sampling, progress=reading)
+        chunks = stream_reply(loaded, asked, sampling, constraint=constraint, progress=reading)
         if as_json:
-            document = _document(loaded, list(chunks), seconds)
-            print_json({"model": model} | document)
+            made = list(chunks)
+            print_json({"model": model} | _document(loaded, made, seconds))
+            last = made[-1]
         else:
-            _print(chunks, progress, stats)
+            last = _print(chunks, progress)
+    if grammar is not None and last.finish_reason != "stop":
+        note(f"the reply is incomplete ({last.finish_reason}), not yet what was asked for")
+    if stats and not as_json:
+        note(format_stats(last.stats))
 
 
-def _print(chunks: "Iterator[Chunk]", progress: Progress, stats: bool) -> None:
+def _constraint(model: "Model", grammar: "Grammar | None") -> "TokenConstraint | None":
+    if grammar is None:
+        return None
+    from ..apps.structured import constraint_for
+
+    return constraint_for(model.generator, grammar)
+
+
+def _print(chunks: "Iterator[Chunk]", progress: Progress) -> "Chunk":
+    """Write the chunks; the last one."""
     for chunk in chunks:
         progress.close()
         write(chunk.text)
     write("\n")
-    if stats:
-        note(format_stats(chunk.stats))
+    return chunk
 
 
 def _document(model: "Model", chunks: "list[Chunk]", load_seconds: float) -> dict[str, Any]:

@@ -3,9 +3,13 @@
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from ..apps.structured import Grammar
 
 DEFAULT_MODEL = "smollm2"
 BACKENDS = ("auto", "mlx", "onnx")
@@ -38,9 +42,27 @@ class SectionedCommand(click.Command):
                 formatter.write_dl(records)
 
 
+def known_models() -> list[str]:
+    """The names of models that need no path: aliases, and what is in the store."""
+    from ..mlx_model.checkpoints.aliases import ALIASES
+    from ..mlx_model.checkpoints.store import list_models
+
+    return list(dict.fromkeys([*ALIASES, *(model.name for model in list_models())]))
+
+
+def _complete_model(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Names that begin like that; where there are none, paths, which the shell completes.
+
+    Not both: bash forgets the names when it is told to look for paths.
+    """
+    names = [CompletionItem(name) for name in known_models() if name.startswith(begun)]
+    return names or [CompletionItem(begun, type="file")]
+
+
 def model_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """[MODEL], the default model when it is left out."""
-    return click.argument("model", default=DEFAULT_MODEL)(function)
+    argument = click.argument("model", default=DEFAULT_MODEL, shell_complete=_complete_model)
+    return argument(function)
 
 
 backend_option = click.option(
@@ -213,3 +235,67 @@ def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(options):
         gather = option(gather)
     return gather
+
+
+def structured_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What the reply may be; the command gets a `grammar`, None where none was given.
+
+    Raises InputError for more than one of them, and for one that cannot be enforced.
+    """
+    section: dict[str, Any] = {"cls": SectionedOption, "section": "Structured output"}
+    options = (
+        click.option(
+            "--schema", metavar="FILE|JSON", help="Reply in JSON that the schema allows.", **section
+        ),
+        click.option("--json-object", is_flag=True, help="Reply with any JSON object.", **section),
+        click.option(
+            "--regex", metavar="PATTERN", help="Reply with a text that PATTERN matches.", **section
+        ),
+        click.option(
+            "--choice",
+            multiple=True,
+            metavar="TEXT",
+            help="Reply with one TEXT of several; repeat it for each.",
+            **section,
+        ),
+    )
+
+    @functools.wraps(function)
+    def gather(
+        *args: Any,
+        schema: str | None,
+        json_object: bool,
+        regex: str | None,
+        choice: tuple[str, ...],
+        **keywords: Any,
+    ) -> Any:
+        grammar = _grammar(schema, json_object, regex, choice)
+        return function(*args, grammar=grammar, **keywords)
+
+    for option in reversed(options):
+        gather = option(gather)
+    return gather
+
+
+def _grammar(
+    schema: str | None, json_object: bool, regex: str | None, choice: tuple[str, ...]
+) -> "Grammar | None":
+    given = {
+        "--schema": schema is not None,
+        "--json-object": json_object,
+        "--regex": regex is not None,
+        "--choice": bool(choice),
+    }
+    names = [name for name, is_given in given.items() if is_given]
+    if not names:
+        return None
+    from ..apps import structured
+    from ..runtime.errors import InputError
+
+    if len(names) > 1:
+        raise InputError(f"{' and '.join(names)} exclude each other; give one of them")
+    if schema is not None:
+        return structured.read_schema(schema)
+    if regex is not None:
+        return structured.regex(regex)
+    return structured.choice(choice) if choice else structured.json_object()

@@ -1,46 +1,23 @@
-"""Talking to whoever types: turns from stdin, and Ctrl-C that stops a reply."""
+"""What the chat reads from stdin where it is a pipe, and Ctrl-C that stops a reply."""
 
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
 
-from ..runtime.errors import InputError
-from .console import check_text, decode, note
+from .console import decode
 
 
-def read_turns(prompt: str) -> Iterator[str]:
-    """What the user says, line by line, until the end of stdin; empty lines are passed over.
+def piped_turns() -> Iterator[str]:
+    """The lines of stdin until its end; empty ones are passed over.
 
-    At a terminal, `prompt` is shown and a line that is no text is asked for again; elsewhere it
-    raises InputError.
+    Raises InputError for a line that is no text.
     """
-    lines = _typed(prompt) if sys.stdin.isatty() else _piped()
-    for line in lines:
-        if line.strip():
-            yield line
-
-
-def _piped() -> Iterator[str]:
     for line in sys.stdin.buffer:
-        yield decode(line.rstrip(b"\r\n"), "message")
-
-
-def _typed(prompt: str) -> Iterator[str]:
-    if not sys.stdout.isatty():  # `input` would write its prompt into the answer
-        sys.stderr.write(prompt)
-        prompt = ""
-    with suppress(ImportError):  # Windows has its own
-        import readline  # noqa: F401  # `input` then edits lines and keeps a history
-    while True:
-        try:
-            yield check_text(input(prompt), "the message")
-        except EOFError:
-            note("")
-            return
-        except (UnicodeDecodeError, InputError) as error:
-            note(f"not understood: {error}")
+        text = decode(line.rstrip(b"\r\n"), "message")
+        if text.strip():
+            yield text
 
 
 @contextmanager

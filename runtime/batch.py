@@ -93,10 +93,17 @@ class SequentialBatch:
         self._open: list[Session] = []
 
     def open(self) -> Session:
+        return self._seat(lambda: self._engine.open(self._capacity))
+
+    def _seat(self, make: Callable[[], Session]) -> Session:
+        """A session that `make` gives; its forks take slots, too. Raises InputError."""
         if len(self._open) == self.slots:
             raise _full(self.slots)
-        self._open.append(self._engine.open(self._capacity))
-        return self._open[-1]
+        session = make()
+        fork = session.fork
+        session.fork = lambda: self._seat(fork)
+        self._open.append(session)
+        return session
 
     def step(self, sessions: Sequence[Session], tokens: Sequence[int]) -> Array:
         check_step(self._engine.info, sessions, tokens)

@@ -1,13 +1,14 @@
 """Text generation on any engine: prompt in, text out, as it is made."""
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from .breakers import resolve_breakers
+from .constraints import Constraint
 from .draft_model import DraftModel
 from .engine import Array, Engine, Progress, Session, check_tokens
 from .errors import Cancelled, InputError, PippinError
@@ -165,6 +166,8 @@ class Generator:
         sequence: int = 0,
         tools: Sequence[Mapping[str, Any]] | None = None,
         template: Mapping[str, Any] | None = None,
+        constraint: Constraint | None = None,
+        shown: Collection[str] = (),
     ) -> Iterator[Chunk]:
         """Chunks of the reply as they are made; the last one says why it ended.
 
@@ -172,12 +175,16 @@ class Generator:
         `should_stop` is asked before each chunk of the prompt and each token; closing the iterator
         stops as well. `on_overflow` "drop_oldest" shortens a prompt that does not fit, from its
         beginning: whole turns of a conversation, else tokens. `sequence` numbers replies drawn
-        from one seed. `tools` and `template` are those of `encode`.
+        from one seed. `tools` and `template` are those of `encode`. `constraint` says which texts
+        the reply may be; `shown` are special tokens that its text shows, such as those around a
+        tool call.
 
         Raises InputError (ContextError when prompt and reply do not fit) here, and PippinError
         while running when the model's logits are all NaN.
         """
         params = params or SamplingParams()
+        if constraint is not None and params.ignore_eos:
+            raise InputError("ignore_eos does not go with a constraint, which decides on the end")
         check_overflow(on_overflow)
         context, limit = self.engine.info.context, params.max_tokens
 
@@ -197,8 +204,10 @@ class Generator:
             seed=secrets.randbits(32) if params.seed is None else params.seed,
             dry_sequence_breakers=resolve_breakers(params, self.tokenizer),
         )
-        sampler = Sampler(params, self.engine.info.vocab_size, self.engine.xp, tokens, sequence)
-        run = _Run(self, tokens, params, sampler)
+        state = None if constraint is None else constraint.start()
+        info = self.engine.info
+        sampler = Sampler(params, info.vocab_size, self.engine.xp, tokens, sequence, state)
+        run = _Run(self, tokens, params, Reply(params, self.tokenizer, shown), sampler)
         return run.chunks(cache or PromptCache(self.engine), progress, should_stop)
 
     def generate(
@@ -218,11 +227,15 @@ class _Run:
     """One generation under way."""
 
     def __init__(
-        self, generator: Generator, prompt: list[int], params: SamplingParams, sampler: Sampler
+        self,
+        generator: Generator,
+        prompt: list[int],
+        params: SamplingParams,
+        reply: Reply,
+        sampler: Sampler,
     ) -> None:
         self._generator, self._prompt = generator, prompt
-        self._params, self._sampler = params, sampler
-        self._reply = Reply(params, generator.tokenizer)
+        self._params, self._reply, self._sampler = params, reply, sampler
         self._cached = 0
         self._tokens: list[int] = []
         self._told = 0  # tokens that earlier chunks carried

@@ -55,12 +55,22 @@ def drop_oldest_turns(
 
     System messages and the last turn stay; a turn begins with a user message.
     """
+    return newest_turns(messages, encode, max_tokens, context)[1]
+
+
+def newest_turns(
+    messages: Messages,
+    encode: Callable[[Messages], list[int]],
+    max_tokens: int | None,
+    context: int,
+) -> tuple[Messages, list[int]]:
+    """The messages that `drop_oldest_turns` leaves, and their tokens."""
     room = context - _reserve(max_tokens, context)
     tokens = encode(messages)
     while len(tokens) > room and (shorter := _without_first_turn(messages)):
         messages = shorter
         tokens = encode(messages)
-    return tokens
+    return messages, tokens
 
 
 def _reserve(max_tokens: int | None, context: int) -> int:

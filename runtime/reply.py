@@ -1,5 +1,6 @@
 """The text of one reply, from its tokens, and why it ended."""
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from .sampling import SamplingParams
@@ -12,10 +13,12 @@ if TYPE_CHECKING:
 class Reply:
     """Takes tokens, gives text that is safe to show; `finish_reason` is set when it has ended."""
 
-    def __init__(self, params: SamplingParams, tokenizer: "Tokenizer") -> None:
+    def __init__(
+        self, params: SamplingParams, tokenizer: "Tokenizer", shown: Collection[str] = ()
+    ) -> None:
         self._eos = frozenset() if params.ignore_eos else tokenizer.eos_token_ids
         self._left = params.max_tokens
-        self._detokenizer = tokenizer.detokenizer()
+        self._detokenizer = tokenizer.detokenizer(shown=shown)
         self._stops = StopStrings(params.stop)
         self.finish_reason: str | None = None
 

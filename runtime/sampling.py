@@ -2,6 +2,7 @@
 
 Order, each step on what the one before left:
 
+0. constraint            tokens that may not come next are removed
 1. logit bias            added
 2. repetition            over prompt and reply, as in CTRL and `transformers`
 3. presence, frequency   over the reply alone, as in the OpenAI API
@@ -32,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from . import filters
+from .constraints import ConstraintState
 from .errors import InputError
 from .penalties import CountPenalties, DryPenalty
 from .philox import token_draws
@@ -129,8 +131,8 @@ class Sampler:
     """Chooses the tokens of one generation; a `Choose` of the engine protocol.
 
     `xp` is the array namespace of the engine's logits. With mlx.core nothing is evaluated here
-    unless DRY is on, which reads the tokens. Raises InputError for a `logit_bias` on a token that
-    the vocabulary (V = `vocab_size`) does not have.
+    unless DRY is on or there is a `constraint`, which read the tokens. Raises InputError for a
+    `logit_bias` on a token that the vocabulary (V = `vocab_size`) does not have.
     """
 
     def __init__(
@@ -140,12 +142,14 @@ class Sampler:
         xp: ModuleType,
         prompt_tokens: Sequence[int],
         sequence: int = 0,
+        constraint: ConstraintState | None = None,
     ) -> None:
         if vocab_size > filters.MAX_VOCAB:
             raise InputError(f"vocabulary of {vocab_size}; at most {filters.MAX_VOCAB} can be used")
         self._params, self._xp = params, xp
         self._vocab_size = vocab_size
         self._seed, self._sequence = params.seed or 0, sequence
+        self._constraint = constraint
         self._bias = self._make_bias()
         self._counts = self._make_counts(prompt_tokens)
         self._dry = self._make_dry(prompt_tokens)
@@ -173,8 +177,10 @@ class Sampler:
         return self._last
 
     def penalized(self, logits: Array) -> Array:
-        """Steps 1 to 4, on float32 [V]; NaN becomes -inf, and inf a large finite number."""
+        """Steps 0 to 4, on float32 [V]; NaN becomes -inf, and inf a large finite number."""
         xp = self._xp
+        if self._constraint is not None:
+            logits = xp.where(xp.array(self._constraint.allowed()), logits, -xp.inf)
         if self._bias is not None:
             logits = logits + self._bias
         if self._counts is not None:
@@ -244,9 +250,11 @@ class Sampler:
         return weights
 
     def _take_last(self) -> None:
-        """Count the token of the previous call; only now, since DRY has to wait for its value."""
+        """Count the token of the previous call; only now, since some have to wait for its value."""
         if self._last is None:
             return
+        if self._constraint is not None and (token := int(self._last)) >= 0:
+            self._constraint.accept(token)
         if self._counts is not None:
             self._counts.append(self._last)
         if self._dry is not None:

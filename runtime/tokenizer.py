@@ -1,7 +1,7 @@
 """Text to tokens and back, from the files that Hugging Face models carry."""
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,16 @@ class Tokenizer:
         """Whether both call the same tokens by the same ids."""
         return self._backend.get_vocab() == other._backend.get_vocab()
 
+    def to_json(self) -> str:
+        """tokenizer.json as it is in use: with all added tokens, without truncation or padding."""
+        return self._backend.to_str()
+
+    @cached_property
+    def drops_first_space(self) -> bool:
+        """Whether decoding drops a space at the very beginning, as SentencePiece's first word."""
+        detokenizer = Detokenizer(lambda _: "▁x", self._new_stages())
+        return detokenizer.add(0) + detokenizer.finish() == "x"
+
     @property
     def bos_token_id(self) -> int | None:
         return self._id_of("bos_token")
@@ -179,9 +189,11 @@ class Tokenizer:
         text = "".join([detokenizer.add(token) for token in ids])
         return text + detokenizer.finish()
 
-    def detokenizer(self, *, skip_special_tokens: bool = True) -> Detokenizer:
-        """A detokenizer for one reply."""
-        return Detokenizer(self._piece_of(skip_special_tokens), self._new_stages())
+    def detokenizer(
+        self, *, skip_special_tokens: bool = True, shown: Collection[str] = ()
+    ) -> Detokenizer:
+        """A detokenizer for one reply; the special tokens `shown` are not skipped."""
+        return Detokenizer(self._piece_of(skip_special_tokens, shown), self._new_stages())
 
     def token_text(self, token: int) -> str:
         """One token for display, as it reads inside a text; bytes that are no character as <0xE2>.
@@ -201,11 +213,13 @@ class Tokenizer:
         text = detokenizer.add(-1) + detokenizer.add(token) + detokenizer.finish()
         return text.removeprefix("x") or piece
 
-    def _piece_of(self, skip_special_tokens: bool) -> Callable[[int], str | None]:
+    def _piece_of(
+        self, skip_special_tokens: bool, shown: Collection[str] = ()
+    ) -> Callable[[int], str | None]:
         id_to_token = self._backend.id_to_token
         if not skip_special_tokens:
             return id_to_token
-        special = self.special_ids
+        special = self.special_ids - {self._backend.token_to_id(token) for token in shown}
         return lambda token: None if token in special else id_to_token(token)
 
     @cached_property

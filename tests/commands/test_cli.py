@@ -21,11 +21,13 @@ HEAVY = (
     "onnx",
     "onnxruntime",
     "rich",
+    "starlette",
     "tokenizers",
+    "uvicorn",
 )
 COMMANDS = [
-    *("bench", "chat", "doctor", "embed", "eval", "export", "generate", "inspect"),
-    *("list", "parity", "pull", "quantize", "rm", "verify"),
+    *("bench", "chat", "completion", "doctor", "embed", "eval", "export", "generate", "inspect"),
+    *("list", "parity", "pull", "quantize", "rm", "serve", "verify"),
 ]
 
 

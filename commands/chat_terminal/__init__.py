@@ -1,0 +1,1 @@
+"""The conversation of `pippin chat` at a terminal."""

@@ -1,0 +1,82 @@
+"""Conversations of a test's own, and models that answer at once."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pippin.apps.chat.saved import ChatStore
+from support.command_line import make_chat_model
+from support.scripted_chat import make_replies, scripted_command
+from support.terminal import Terminal, chat_command
+from support.wheels import smollm2_gguf
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test's conversations are."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("PIPPIN_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture
+def store(home: Path) -> ChatStore:
+    """They themselves."""
+    return ChatStore()
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint made for chat; tests must not change it."""
+    return make_chat_model(tmp_path_factory.mktemp("models") / "tiny-chat")
+
+
+@pytest.fixture(scope="session")
+def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model, exported; tests must not change it."""
+    from pippin.export.folder import export_folder
+    from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
+
+    out = tmp_path_factory.mktemp("exports") / "tiny-onnx"
+    return export_folder(open_checkpoint(model), out, weights="fp32")
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The default model, from the user's store: found before `home` points elsewhere."""
+    return smollm2_gguf()
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    """Starts programs in terminals, and ends those that still run."""
+    started = []
+
+    def start(command: list[str], **options: object) -> Terminal:
+        started.append(Terminal(command, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.child.close(force=True)
+
+
+@pytest.fixture
+def scripted(terminal: Callable[..., Terminal], tmp_path: Path) -> Callable[..., Terminal]:
+    """A chat with a model that says what it is told to; "endless" is answered without an end."""
+
+    def start(
+        replies: dict[str, str] | None = None, *options: str, pace: float = 0, **more: object
+    ) -> Terminal:
+        folder = make_replies(tmp_path / "scripted", replies or {})
+        env = {"PACE": str(pace)} | dict(more.pop("env", {}))
+        return terminal(scripted_command(folder, *options), env=env, **more)
+
+    return start
+
+
+@pytest.fixture
+def chat(terminal: Callable[..., Terminal]) -> Callable[..., Terminal]:
+    """`pippin chat` with a model of its own."""
+    return lambda *args, **options: terminal(chat_command(*args), **options)
