@@ -156,9 +156,13 @@ def sharing_cores() -> Iterator[None]:
         _sharing_cores.reset(token)
 
 
-def open_session(graph: Path, threads: int | None) -> ort.InferenceSession:
-    """A session on the CPU with `threads` (None: one a physical core). Raises InputError."""
+def open_session(graph: Path, threads: int | None, *, once: bool = False) -> ort.InferenceSession:
+    """A session on the CPU with `threads` (None: one a physical core). Raises InputError.
+
+    `once`: for a run or two, after which no memory need be kept for more.
+    """
     options = ort.SessionOptions()
+    options.enable_cpu_mem_arena = not once
     if _sharing_cores.get():
         options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = _LOG_FATAL_ONLY  # errors come as exceptions already
