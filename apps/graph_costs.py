@@ -71,8 +71,10 @@ def graph_costs(path: Path) -> GraphCosts | None:
     """
     import onnx
 
+    from ..export.needs import branch_nodes
+
     graph = onnx.load(path, load_external_data=False).graph
-    inner = [node for part in _branches(graph.node) for node in part.node]
+    inner = [part for node in graph.node for part in branch_nodes(node)]
     tensors = {tensor.name: tensor for tensor in graph.initializer}
     makers = {name: node for node in graph.node for name in node.output}
     if any(node.op_type in _EXPERTS for node in (*graph.node, *inner)) or any(
@@ -147,15 +149,6 @@ def _is_int8(node: "onnx.NodeProto") -> bool:
     if known is not None:
         return known
     return any(a.name == "accuracy_level" and a.i == _INT8_LEVEL for a in node.attribute)
-
-
-def _branches(nodes: "Iterable[onnx.NodeProto]") -> "Iterator[onnx.GraphProto]":
-    """The graphs within `nodes`, and those within them."""
-    for node in nodes:
-        for attribute in node.attribute:
-            for part in (attribute.g, *attribute.graphs):
-                yield part
-                yield from _branches(part.node)
 
 
 def _layers(

@@ -13,6 +13,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ..mlx_model.config import ModelConfig
+from ..runtime.memory import return_freed_memory
 from ..runtime.ort_graph import open_session
 from .builder import values_read
 
@@ -60,9 +61,10 @@ def _run(
         info = helper.make_tensor_value_info(f"rows.{index}", TensorProto.FLOAT, None)
         model.graph.output.append(info)
     _keep_what_leads_to(model, [arg.name for arg in model.graph.output])
+    return_freed_memory()
     probe = path.with_name(f"probe-{path.name}")
     probe.write_bytes(model.SerializeToString(deterministic=True))
-    session = open_session(probe, threads=None)
+    session = open_session(probe, threads=None, once=True)
     feeds = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
     empty = np.zeros((1, config.kv_heads, 0, config.head_dim), np.float32)
     feeds |= {arg.name: empty for arg in session.get_inputs() if arg.name not in feeds}

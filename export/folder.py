@@ -114,8 +114,11 @@ def _write(
     quick: bool,
     progress: Progress | None,
 ) -> WrittenGraph:
-    calibration = calibration_ids(checkpoint, config.vocab_size, settings.context)
-    if quick and runs_right(minimum_onnxruntime(config, settings)):
+    quick = quick and runs_right(minimum_onnxruntime(config, settings))
+    calibration: list[list[int]] = []
+    if quick or settings.kv == "int8":
+        calibration = calibration_ids(checkpoint, config.vocab_size, settings.context)
+    if quick:
         outliers = _outliers(checkpoint, folder, config, settings, calibration)
         settings = replace(settings, outliers=outliers)
     path = folder / "onnx" / f"model{settings.suffix}.onnx"

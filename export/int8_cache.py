@@ -21,6 +21,7 @@ from ..mlx_model.config import ModelConfig
 from ..mlx_model.positions import RopeConfig, inverse_frequencies
 from ..runtime.errors import InputError
 from ..runtime.graph_file import KV_METADATA, MINIMUM_METADATA, ROWS_METADATA
+from ..runtime.memory import return_freed_memory
 from ..runtime.ort_graph import open_session
 from ..runtime.tokenizer import Tokenizer
 from .int8_attention import SHORT, attend_to_codes
@@ -34,6 +35,7 @@ _LARGEST = 127
 _HEADROOM = 1.25
 _LEAST = 2.0**-14  # of a layer's largest value: channels that the text left at 0 get a step too
 _TOKENS = 256  # of the text, and as many at random
+_CALL = 64  # tokens of one call
 _MANTISSA = 10  # bits of a scale: rounding noise of different machines does not show
 _TEXT = """\
 The ferry leaves at 6:40 in the morning and again at noon. "Is there room for two bicycles?" asked \
@@ -113,6 +115,7 @@ def _measure(
     """Of each channel [K, D], by the name of the present: the largest magnitude up to `context`,
     and the first token's.
     """
+    return_freed_memory()
     session = open_session(path, threads=None)
     pasts = [arg for arg in session.get_inputs() if arg.name.startswith("past_key_values.")]
     kind = np.float16 if pasts[0].type == "tensor(float16)" else np.float32
@@ -122,8 +125,13 @@ def _measure(
     first: dict[str, list[np.ndarray]] = {name: [] for name in presents}
     for ids in sequences:
         feeds = {arg.name: empty for arg in pasts}
-        feeds |= {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
-        for name, value in zip(presents, session.run(presents, feeds), strict=True):
+        for end in range(_CALL, len(ids) + _CALL, _CALL):  # in parts, which take less memory
+            read = min(end, len(ids))
+            feeds["input_ids"] = np.array([ids[end - _CALL : read]])
+            feeds["attention_mask"] = np.ones((1, read), np.int64)
+            values = session.run(presents, feeds)
+            feeds |= {arg.name: value for arg, value in zip(pasts, values, strict=True)}
+        for name, value in zip(presents, values, strict=True):
             seen = value[0].astype(np.float64)
             first[name].append(np.abs(seen[:, 0]))
             if name.endswith(".key"):

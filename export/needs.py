@@ -22,9 +22,14 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
     """The nodes of `graph` and, after each that has some, those of its branches."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from all_nodes(attribute.g)
+        yield from branch_nodes(node)
+
+
+def branch_nodes(node: NodeProto) -> Iterator[NodeProto]:
+    """The nodes of the branches of `node`, and of theirs."""
+    for attribute in node.attribute:
+        for branch in (attribute.g, *attribute.graphs):
+            yield from all_nodes(branch)
 
 
 def ort_needs(model: ModelProto) -> list[Need]:

@@ -21,12 +21,12 @@ class Inputs:
     def prepare(self, x: Value, matrix: NBits, *, twice: bool, in_table: bool) -> Value:
         """x [B, L, K'] → [B, L, K], or `twice`, in two passes, [B, 2·L, K]."""
         if twice and not matrix.outliers:
-            x = self._two_pass.split(x, matrix.block)
+            x = self._split(x, matrix.block)
         key = (x.name, matrix.block, matrix.sum_copies, matrix.outliers)
         columns = self._table_columns if matrix.outliers and in_table else self._columns
         made = self._once(key, lambda: columns(x, matrix))
         # What has been rearranged is split afterwards: the blocks are others.
-        return self._two_pass.split(made, matrix.block) if twice and matrix.outliers else made
+        return self._split(made, matrix.block) if twice and matrix.outliers else made
 
     def group_sums(self, x: Value, block: int) -> Value:
         """x [B, L, K] → the sums of its blocks [B, L, G]."""
@@ -35,6 +35,9 @@ class Inputs:
     def join(self, name: str, y: Value) -> Value:
         """Both passes [B, 2·L, N] → their sum [B, L, N]."""
         return self._two_pass.join(name, y)
+
+    def _split(self, x: Value, block: int) -> Value:
+        return self._once(("split", x.name, block), lambda: self._two_pass.split(x, block))
 
     def _once(self, key: tuple, make: Callable[[], Value]) -> Value:
         if key not in self._made:

@@ -13,18 +13,14 @@ _TINY = 1e-30  # keeps a block of zeros from dividing 0 by 0
 
 
 class TwoPass:
-    """Splits x once for all products that read it."""
+    """Emits what comes before and after such a product."""
 
     def __init__(self, graph: GraphBuilder):
         self._graph = graph
-        self._split: dict[tuple[str, int], Value] = {}
 
     def split(self, x: Value, block: int) -> Value:
         """x [B, L, K] → its coarse part, then the rest [B, 2·L, K]; K a multiple of the block."""
-        key = (x.name, block)
-        if key not in self._split:
-            self._split[key] = self._graph.op("Concat", *self.parts(x, block), axis=1)
-        return self._split[key]
+        return self._graph.op("Concat", *self.parts(x, block), axis=1)
 
     def parts(self, x: Value, block: int) -> tuple[Value, Value]:
         """x [B, L, K] → its coarse part and the rest, of the same shape."""

@@ -7,9 +7,8 @@ import onnxruntime as ort
 
 from .batch import Closed, Slots, check_step
 from .engine import EngineInfo
-from .errors import PippinError
 from .ort_caches import Buffers, SharedCaches
-from .ort_graph import Graph, plain_reason
+from .ort_graph import Graph, plain_failures
 from .ort_session import OrtSession
 
 
@@ -63,12 +62,8 @@ class OrtBatch:
         first = self._seats.gather(sessions, self._swap)
         rows = [session.slot - first for session in sessions]
         self._bind(first, sessions, rows, tokens)
-        try:
+        with plain_failures(f"on a batch of {len(rows)}"):
             self._graph.session.run_with_iobinding(self._binding)
-        except Exception as error:  # onnxruntime's exceptions share no base class of their own
-            raise PippinError(
-                f"onnxruntime failed on a batch of {len(rows)}: {plain_reason(error)}"
-            ) from error
         for session, token in zip(sessions, tokens, strict=True):
             session.advance([token])
         return self._in_order(rows).astype(np.float32, copy=False)

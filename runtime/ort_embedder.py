@@ -6,10 +6,10 @@ from types import ModuleType
 import numpy as np
 
 from .embedder import Embedder
-from .errors import InputError, PippinError
+from .errors import InputError
 from .folder import ModelFolder, open_folder
 from .memory import check_memory
-from .ort_graph import open_session, plain_reason
+from .ort_graph import open_session, plain_failures
 from .recipe import MODULES, read_recipe
 
 _OUTPUT = "last_hidden_state"
@@ -56,10 +56,8 @@ class OrtEmbedder(Embedder):
         feeds = {"input_ids": ids, "attention_mask": mask}
         if self._types:
             feeds["token_type_ids"] = np.zeros_like(ids)
-        try:
+        with plain_failures():
             return self._session.run([_OUTPUT], feeds)[0].astype(np.float32)
-        except Exception as error:  # onnxruntime's exceptions share no base class of their own
-            raise PippinError(f"onnxruntime failed: {plain_reason(error)}") from error
 
 
 def is_exported_encoder(path: Path) -> bool:

@@ -28,7 +28,7 @@ import numpy as np
 import onnxruntime as ort
 
 from .cores import physical_cores
-from .errors import InputError
+from .errors import InputError, PippinError
 from .folder import ModelFolder, runs_right
 from .graph_file import KV_METADATA, MINIMUM_METADATA, ROWS_METADATA
 from .layouts import TensorNames, context_length, head_dim, kv_heads
@@ -156,9 +156,13 @@ def sharing_cores() -> Iterator[None]:
         _sharing_cores.reset(token)
 
 
-def open_session(graph: Path, threads: int | None) -> ort.InferenceSession:
-    """A session on the CPU with `threads` (None: one a physical core). Raises InputError."""
+def open_session(graph: Path, threads: int | None, *, once: bool = False) -> ort.InferenceSession:
+    """A session on the CPU with `threads` (None: one a physical core). Raises InputError.
+
+    `once`: for a run or two, after which no memory need be kept for more.
+    """
     options = ort.SessionOptions()
+    options.enable_cpu_mem_arena = not once
     if _sharing_cores.get():
         options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = _LOG_FATAL_ONLY  # errors come as exceptions already
@@ -180,6 +184,16 @@ def _check_release(folder: ModelFolder, minimum: str | None) -> None:
             f"{folder.graph} needs onnxruntime {minimum} or newer, and this is {ort.__version__}, "
             "which computes it wrongly; run: pip install --upgrade onnxruntime"
         )
+
+
+@contextmanager
+def plain_failures(when: str = "") -> Iterator[None]:
+    """What onnxruntime raises inside becomes a PippinError of one line, which says `when`."""
+    try:
+        yield
+    except Exception as error:  # onnxruntime's exceptions share no base class of their own
+        when = when and f" {when}"
+        raise PippinError(f"onnxruntime failed{when}: {plain_reason(error)}") from error
 
 
 def plain_reason(error: Exception) -> str:

@@ -15,11 +15,11 @@ import onnxruntime as ort
 
 from .batch import SequentialBatch
 from .engine import EngineInfo
-from .errors import InputError, PippinError
+from .errors import InputError
 from .folder import ModelFolder, check_data_files, open_folder
 from .graph_file import read_graph_file
 from .memory import check_memory
-from .ort_graph import open_session, plain_reason
+from .ort_graph import open_session, plain_failures
 from .seq2seq import ENDLESS, Seq2SeqSession, banned_tokens, refuse_restore
 
 ENCODER, DECODER = "encoder_model", "decoder_model_merged"
@@ -131,12 +131,8 @@ class OrtSeq2SeqSession(Seq2SeqSession):
     def _run(
         self, session: ort.InferenceSession, names: list[str], feeds: dict[str, np.ndarray]
     ) -> list[np.ndarray]:
-        try:
+        with plain_failures(f"after {self.length} tokens"):
             return session.run(names, feeds)
-        except Exception as error:  # onnxruntime's exceptions share no base class of their own
-            raise PippinError(
-                f"onnxruntime failed after {self.length} tokens: {plain_reason(error)}"
-            ) from error
 
 
 def _empty_caches(decoder: ort.InferenceSession, path: Path) -> dict[str, np.ndarray]:

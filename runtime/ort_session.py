@@ -7,10 +7,10 @@ import numpy as np
 
 from .cache_file import CacheFile, write_cache
 from .engine import Choose, EngineInfo, Progress, check_room, check_tokens, verifiable_tokens
-from .errors import Cancelled, PippinError
+from .errors import Cancelled
 from .memory import check_memory
 from .ort_caches import STEP, Caches, GrowingCaches, SharedCaches
-from .ort_graph import CHUNK, MERGED, Graph, plain_reason
+from .ort_graph import CHUNK, MERGED, Graph, plain_failures
 
 
 class OrtSession:
@@ -191,12 +191,8 @@ class OrtSession:
             # Graphs state one row of logits: onnxruntime takes no bound buffer for more.
             self._binding.bind_output(name, "cpu")
         self._caches.bind(self._binding)
-        try:
+        with plain_failures(f"after {self._length} tokens"):
             self._graph.session.run_with_iobinding(self._binding)
-        except Exception as error:  # onnxruntime's exceptions share no base class of their own
-            raise PippinError(
-                f"onnxruntime failed after {self._length} tokens: {plain_reason(error)}"
-            ) from error
         if not count:
             logits[...] = self._binding.get_outputs()[0].numpy()[:, -logits.shape[1] :]
         self._caches.take(self._binding)

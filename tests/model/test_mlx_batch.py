@@ -14,7 +14,7 @@ from pippin.mlx_model.load import load_decoder
 from pippin.mlx_model.positions import Alibi, RopeConfig
 from pippin.runtime.batch import SequentialBatch
 from pippin.runtime.errors import ContextError, InputError
-from support.batch_runs import ACTIONS, BatchRun
+from support.batch_runs import ACTIONS, BatchRun, check_closed, check_full
 from support.small_engine import small_engine
 
 IDS = np.random.default_rng(3).integers(0, 61, 1100).tolist()
@@ -67,38 +67,12 @@ def test_rooms_grow_while_others_are_open(engine):
 
 def test_all_slots_taken(case):
     engine, kind = case
-    batch = engine.open_batch(2, 8)
-    first, second = batch.open(), batch.open()
-    second.prefill(IDS[:4])
-    with pytest.raises(InputError, match="all 2 slots of the batch are taken"):
-        batch.open()
-    if kind is MlxBatch:
-        with pytest.raises(InputError, match="all 2 slots"):
-            second.fork()
-    batch.close(first)
-    again = batch.open()
-    assert (again.length, second.length) == (0, 4)
-    batch.step([again, second], [1, 2])
+    check_full(engine, kind)
 
 
-def test_a_closed_session_is_not_used_again(engine):
-    batch = engine.open_batch(2, 8)
-    gone, stays = batch.open(), batch.open()
-    for session in (gone, stays):
-        session.prefill(IDS[:4])
-    batch.close(gone)
-    for use in (
-        lambda: batch.step([stays, gone], [1, 2]),
-        lambda: batch.close(gone),
-        lambda: gone.step(1),
-        lambda: gone.prefill([1]),
-        lambda: gone.verify([1, 2]),
-        lambda: gone.rollback(1),
-        gone.fork,
-    ):
-        with pytest.raises(ValueError, match="closed"):
-            use()
-    assert stays.length == 4
+def test_a_closed_session_is_not_used_again(case):
+    engine, kind = case
+    check_closed(engine, kind)
 
 
 def test_what_a_step_refuses_changes_nothing(engine):

@@ -12,7 +12,7 @@ from pippin.runtime.batch import SequentialBatch, Slots
 from pippin.runtime.errors import ContextError, InputError
 from pippin.runtime.ort_batch import OrtBatch
 from pippin.runtime.ort_engine import OrtEngine
-from support.batch_runs import ACTIONS, BatchRun
+from support.batch_runs import ACTIONS, BatchRun, check_closed, check_full
 from support.graphs import Shape, reference, write_folder
 
 IDS = np.random.default_rng(1).integers(0, 97, 640).tolist()
@@ -100,37 +100,12 @@ def test_a_prompt_between_two_steps_disturbs_nobody(engine):
 
 def test_all_slots_taken(case):
     engine, kind, _ = case
-    batch = engine.open_batch(2, 8)
-    first, second = opened(batch, 3, 4)
-    with pytest.raises(InputError, match="all 2 slots of the batch are taken"):
-        batch.open()
-    if kind is OrtBatch:
-        with pytest.raises(InputError, match="all 2 slots"):
-            first.fork()
-    batch.close(first)
-    again = batch.open()
-    assert (again.length, second.length) == (0, 4)
-    batch.step([again, second], [1, 2])
+    check_full(engine, kind)
 
 
 def test_a_closed_session_is_not_used_again(case):
     engine, kind, _ = case
-    batch = engine.open_batch(2, 8)
-    gone, stays = opened(batch, 3, 4)
-    batch.close(gone)
-    uses = [lambda: batch.step([stays, gone], [1, 2]), lambda: batch.close(gone)]
-    if kind is OrtBatch:
-        uses += [
-            lambda: gone.step(1),
-            lambda: gone.prefill([1]),
-            lambda: gone.verify([1, 2]),
-            lambda: gone.rollback(1),
-            gone.fork,
-        ]
-    for use in uses:
-        with pytest.raises(ValueError, match="closed"):
-            use()
-    assert stays.length == 4
+    check_closed(engine, kind)
 
 
 def test_what_a_step_refuses_changes_nothing(case):

@@ -4,7 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import strategies as st
+
+from pippin.runtime.batch import SequentialBatch
+from pippin.runtime.errors import InputError
 
 KINDS = ("open", "prefill", "step", "step", "step", "rollback", "fork", "close")
 ACTIONS = st.lists(
@@ -72,3 +76,46 @@ class BatchRun:
     def _same(self, ours: Any, wanted: Any) -> None:
         ours, wanted = np.array(ours), np.array(wanted)
         assert np.abs(ours - wanted).max() <= self.tolerance * np.abs(wanted).max()
+
+
+def check_full(engine: Any, kind: type) -> None:
+    """A batch of `kind` refuses more than its slots; a slot that is free again is empty."""
+    batch = engine.open_batch(2, 8)
+    first, second = _opened(batch)
+    with pytest.raises(InputError, match="all 2 slots of the batch are taken"):
+        batch.open()
+    if kind is not SequentialBatch:
+        for session in (first, second):
+            with pytest.raises(InputError, match="all 2 slots"):
+                session.fork()
+    batch.close(first)
+    again = batch.open()
+    assert (again.length, second.length) == (0, 4)
+    batch.step([again, second], [1, 2])
+
+
+def check_closed(engine: Any, kind: type) -> None:
+    """Nothing can be done with a session that a batch of `kind` has closed."""
+    batch = engine.open_batch(2, 8)
+    gone, stays = _opened(batch)
+    batch.close(gone)
+    uses = [lambda: batch.step([stays, gone], [1, 2]), lambda: batch.close(gone)]
+    if kind is not SequentialBatch:
+        uses += [
+            lambda: gone.step(1),
+            lambda: gone.prefill([1]),
+            lambda: gone.verify([1, 2]),
+            lambda: gone.rollback(1),
+            gone.fork,
+        ]
+    for use in uses:
+        with pytest.raises(ValueError, match="closed"):
+            use()
+    assert stays.length == 4
+
+
+def _opened(batch: Any) -> tuple[Any, Any]:
+    first, second = batch.open(), batch.open()
+    first.prefill([3, 1, 2])
+    second.prefill([4, 1, 2, 5])
+    return first, second
