@@ -5,7 +5,7 @@ for the first token: most heads look at it, and its activations are unlike all o
 much as the rest together.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +13,7 @@ import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from ..mlx_model.config import ModelConfig
-from ..runtime.memory import return_freed_memory
-from ..runtime.ort_graph import open_session
-from .builder import values_read
+from .probe import open_probe, soonest
 
 _STEP = 8  # every which token is looked at
 # Further columns take time: they must leave no more than this share of the noise.
@@ -55,16 +53,16 @@ def _run(
     slicing = [numpy_helper.from_array(n, f"rounding.{i}") for i, n in enumerate(bounds)]
     model.graph.initializer.extend(slicing)
     del model.graph.output[:]
+    slices = []
     for index, name in enumerate(names):
         inputs = [name, *(tensor.name for tensor in slicing)]
-        model.graph.node.append(helper.make_node("Slice", inputs, [f"rows.{index}"]))
+        slices.append(helper.make_node("Slice", inputs, [f"rows.{index}"]))
         info = helper.make_tensor_value_info(f"rows.{index}", TensorProto.FLOAT, None)
         model.graph.output.append(info)
-    _keep_what_leads_to(model, [arg.name for arg in model.graph.output])
-    return_freed_memory()
-    probe = path.with_name(f"probe-{path.name}")
-    probe.write_bytes(model.SerializeToString(deterministic=True))
-    session = open_session(probe, threads=None, once=True)
+    nodes = soonest(model.graph.node, slices)
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    session = open_probe(model, path)
     feeds = {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
     empty = np.zeros((1, config.kv_heads, 0, config.head_dim), np.float32)
     feeds |= {arg.name: empty for arg in session.get_inputs() if arg.name not in feeds}
@@ -72,22 +70,6 @@ def _run(
         feeds["num_logits"] = np.array([0])  # the head sees all rows
     rows = session.run(None, feeds)
     return {n: r.reshape(-1, r.shape[-1]) for n, r in zip(names, rows, strict=True)}
-
-
-def _keep_what_leads_to(model: ModelProto, outputs: Iterable[str]) -> None:
-    """Drop all other nodes, above all the head: in float32 its product takes most memory."""
-    needed, kept = set(outputs), []
-    for node in reversed(model.graph.node):
-        if needed.intersection(node.output):
-            kept.append(node)
-            needed |= values_read([node])
-    kept.reverse()
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
-    for values in (model.graph.initializer, model.graph.input):
-        used = [value for value in values if value.name in needed]
-        del values[:]
-        values.extend(used)
 
 
 def _outliers(x: np.ndarray, block: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from ..mlx_model.decoder import Decoder
 from ..mlx_model.load import load_decoder
 from ..runtime.errors import InputError
 from ..runtime.folder import runs_right
+from ..runtime.memory import return_freed_memory
 from .builder import PRODUCER
 from .find_outliers import find_outliers
 from .graph import Progress, write_graph
@@ -136,9 +137,11 @@ def _is_quick(settings: Settings, target: str) -> bool:
 
 def _decoder(checkpoint: Checkpoint, settings: Settings) -> Decoder:
     """A decoder for one graph, which uses it up."""
+    return_freed_memory()
     decoder = load_decoder(checkpoint)
     if settings.quantized:
         quantize_decoder(decoder, settings.weights)
+    return_freed_memory()
     return decoder
 
 

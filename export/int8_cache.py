@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx
 from onnx import ModelProto, helper
 
 from ..mlx_model.checkpoints.checkpoint import Checkpoint
@@ -21,10 +22,9 @@ from ..mlx_model.config import ModelConfig
 from ..mlx_model.positions import RopeConfig, inverse_frequencies
 from ..runtime.errors import InputError
 from ..runtime.graph_file import KV_METADATA, MINIMUM_METADATA, ROWS_METADATA
-from ..runtime.memory import return_freed_memory
-from ..runtime.ort_graph import open_session
 from ..runtime.tokenizer import Tokenizer
 from .int8_attention import SHORT, attend_to_codes
+from .probe import open_probe
 from .requirements import minimum_onnxruntime
 from .settings import Settings
 
@@ -115,8 +115,11 @@ def _measure(
     """Of each channel [K, D], by the name of the present: the largest magnitude up to `context`,
     and the first token's.
     """
-    return_freed_memory()
-    session = open_session(path, threads=None)
+    model = onnx.load(path, load_external_data=False)
+    presents = [arg for arg in model.graph.output if arg.name.startswith("present.")]
+    del model.graph.output[:]
+    model.graph.output.extend(presents)
+    session = open_probe(model, path)
     pasts = [arg for arg in session.get_inputs() if arg.name.startswith("past_key_values.")]
     kind = np.float16 if pasts[0].type == "tensor(float16)" else np.float32
     empty = np.zeros((1, config.kv_heads, 0, config.head_dim), kind)

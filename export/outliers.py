@@ -24,17 +24,20 @@ def with_outlier_columns(matrix: NBits, channels: Sequence[int], *, in_table: bo
     coarse part of x and for the rest (see `two_pass`).
     """
     block, at = matrix.block, np.asarray(channels)
-    codes = unpack(matrix.codes, matrix.bits).reshape(matrix.rows, -1).copy()  # [N, K]
+    codes = unpack(matrix.codes, matrix.bits).reshape(matrix.rows, -1)  # [N, K]
     zeros = matrix.zero_points[:, at // block]
     wanted = np.zeros((matrix.rows, block), np.float32)
     wanted[:, : len(at)] = (codes[:, at].astype(np.float32) - zeros) * matrix.scales[:, at // block]
+    if in_table:
+        kept = matrix.codes
+    else:
+        codes = codes.copy()
+        codes[:, at] = zeros
+        kept = pack(codes, matrix.bits).reshape(matrix.codes.shape)
+    del codes  # of a table they are many
     first, got = round_columns(wanted, matrix.bits, block, symmetric=matrix.symmetric)
     second, _ = round_columns(wanted - got, matrix.bits, block, symmetric=matrix.symmetric)
     added = [first, first, second] if in_table else [first, second]
-    kept = matrix.codes
-    if not in_table:
-        codes[:, at] = zeros
-        kept = pack(codes, matrix.bits).reshape(kept.shape)
     old = {"codes": kept, "scales": matrix.scales, "zero_points": matrix.zero_points}
     joined = {
         name: np.concatenate([array, *(each[index] for each in added)], axis=1)

@@ -159,10 +159,12 @@ def sharing_cores() -> Iterator[None]:
 def open_session(graph: Path, threads: int | None, *, once: bool = False) -> ort.InferenceSession:
     """A session on the CPU with `threads` (None: one a physical core). Raises InputError.
 
-    `once`: for a run or two, after which no memory need be kept for more.
+    `once`: for a run or two with little memory, nodes in their order where that is free.
     """
     options = ort.SessionOptions()
-    options.enable_cpu_mem_arena = not once
+    if once:
+        options.enable_cpu_mem_arena = False
+        options.execution_order = ort.ExecutionOrder.PRIORITY_BASED
     if _sharing_cores.get():
         options.add_session_config_entry("session.force_spinning_stop", "1")
     options.log_severity_level = _LOG_FATAL_ONLY  # errors come as exceptions already
