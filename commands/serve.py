@@ -98,7 +98,7 @@ def command(
     """
     from ..apps.serve.settings import ServeSettings
 
-    loading = {k: given.pop(k) for k in ("backend", "weights", "threads", "kv_bits", "adapter")}
+    loading = {name: given.pop(name) for name in _LOADING}
     fetch = given.pop("fetch")
     settings = ServeSettings(
         api_key=_read_key(api_key_file),

@@ -1,0 +1,1 @@
+"""What attention does inside a model, measured on the user's own text."""
