@@ -12,6 +12,7 @@ from .console import Progress, note
 from .options import SectionedCommand, SectionedOption, model_argument, model_options
 
 _KEY = "PIPPIN_SERVE_API_KEY"
+_LOADING = ("backend", "weights", "threads", "precise", "kv_bits", "adapter", "fetch")
 _LIMITS: dict[str, Any] = {"cls": SectionedOption, "section": "Limits", "show_default": True}
 _ACCESS: dict[str, Any] = {"cls": SectionedOption, "section": "Access"}
 
@@ -99,7 +100,6 @@ def command(
     from ..apps.serve.settings import ServeSettings
 
     loading = {name: given.pop(name) for name in _LOADING}
-    fetch = given.pop("fetch")
     settings = ServeSettings(
         api_key=_read_key(api_key_file),
         aliases=alias,
@@ -114,11 +114,11 @@ def command(
 
     listening = server.listen(settings)  # before the model is loaded
     with Progress() as progress, listening:
-        loaded = load_model(model, fetch=fetch, stages=progress.stage, **loading)
+        loaded = load_model(model, stages=progress.stage, **loading)
         encoder = None
         if embedder is not None:
-            options = {"threads": loading["threads"], "fetch": fetch, "stages": progress.stage}
-            encoder = load_embedder(embedder, loading["backend"], **options)
+            options = {name: loading[name] for name in ("backend", "threads", "fetch")}
+            encoder = load_embedder(embedder, stages=progress.stage, **options)
         service = server.make_service(
             loaded, name or model, settings, embedder=encoder, embedder_name=embedder or ""
         )

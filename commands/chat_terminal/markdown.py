@@ -182,20 +182,22 @@ class _Wrap:
             if part[0] in " \t":
                 self.flush()
                 self._spaces += part
+                self._joined = False
             else:
                 self._add(part, style)
 
     def flush(self) -> None:
-        """Write the word that is held back."""
-        if self._word:
-            spaces, self._column = cell_len(self._spaces), self._in_row(self._column)
-            wide = self._column + spaces + self._cells > self._width()
-            if wide and self._column > self._hang and not self._joined:
-                self._write("\n" + " " * self._hang, "")
-                self._column, self._spaces = self._hang, ""
-            pieces = [(self._spaces, self._word[0][1])] if self._spaces else []
-            for text, style in [*pieces, *self._word]:
-                self.raw(text, style)
+        """Write the word that is held back, and the spaces before it; none without a word."""
+        if not self._word:
+            return
+        spaces, self._column = cell_len(self._spaces), self._in_row(self._column)
+        wide = self._column + spaces + self._cells > self._width()
+        if wide and self._column > self._hang and not self._joined:
+            self._write("\n" + " " * self._hang, "")
+            self._column, self._spaces = self._hang, ""
+        pieces = [(self._spaces, self._word[0][1])] if self._spaces else []
+        for text, style in [*pieces, *self._word]:
+            self.raw(text, style)
         self._word, self._cells, self._joined, self._spaces = [], 0, False, ""
 
     def end_line(self) -> None:
@@ -203,6 +205,7 @@ class _Wrap:
         self.flush()
         self._write("\n", "")
         self._column = self._hang = 0
+        self._spaces, self._joined = "", False
 
     def _in_row(self, column: int) -> int:
         """Where the cursor is, once the terminal has wrapped a row that was too long."""

@@ -125,6 +125,10 @@ def test_what_is_no_mark_stands(line: str) -> None:
     assert set(_styled([line])) == {(char, "") for char in line}
 
 
+def test_spaces_that_come_one_by_one() -> None:
+    assert _text(list("a  *b* \t c")) == _text(["a  *b* \t c"]) == "a  b \t c"
+
+
 def test_a_code_block_is_left_alone() -> None:
     code = "```python\ndef f(*a):\n    return '**x**'  # " + "long " * 30 + "\n```"
     written = _styled([code + "\n**b**"], 40)
