@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from ..apps.structured import Grammar
 
 _LAST = ""  # what --resume is given without an ID
-_LOADING = ("backend", "weights", "threads", "kv_bits", "adapter")  # kept with a conversation
+# Kept with a conversation: how its model was loaded, and those of them that suit any model.
+_LOADING = ("backend", "weights", "threads", "precise", "kv_bits", "adapter", "draft")
+_FOR_ANY_MODEL = _LOADING[:5]
 
 
 def _complete_chat(_: click.Context, __: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -96,11 +98,12 @@ def command(
             return load_model(name, stages=progress.stage, fetch=fetch, **other)
 
         session = ChatSession(load(**loading), sampling=sampling)
-        session.hold_to(grammar)
         progress.close()
         keeps = not no_save and (typed or name is not None)
         keeper = Keeper(session, _kept(loading), store if keeps else None)
         resumed = keeper.load(name, sampling) if name is not None else None
+        if grammar is not None:
+            session.hold_to(grammar)
         if keep_cache:
             keeper.settings["keep_cache"] = "on"
         if system is not None:
@@ -126,7 +129,8 @@ def _kept(loading: dict[str, Any]) -> dict[str, Any]:
     from ..apps.chat.keeper import lasting_name
 
     adapter = loading["adapter"] and str(Path(loading["adapter"]).expanduser().absolute())
-    return loading | {"name": lasting_name(loading["name"]), "adapter": adapter}
+    names = {k: loading[k] and lasting_name(loading[k]) for k in ("name", "draft")}
+    return loading | names | {"adapter": adapter}
 
 
 def _talk(
@@ -135,7 +139,7 @@ def _talk(
     from .chat_terminal.begin import begin
 
     def load_another(name: str) -> Any:
-        options = {k: keeper.loading.get(k) for k in _LOADING if k != "adapter"}
+        options = {k: keeper.loading[k] for k in _FOR_ANY_MODEL if k in keeper.loading}
         try:
             return load(name, **options)
         finally:

@@ -95,6 +95,7 @@ class Keeper:
         """
         store = self.store_to_read
         saved = store.read(name)
+        self.session.hold_to(saved.grammar)
         self.session.sample_as(saved.sampling | dict(sampling or {}))
         if self.store is not None:
             self.name, self._created, self._stamp = name, saved.created, self._stamp_of(name)
@@ -128,6 +129,7 @@ class Keeper:
             sampling=self.session.sampling,
             settings=self.settings,
             dropped=self.session.dropped,
+            grammar=self.session.grammar,
             created=self._created,
         )
 

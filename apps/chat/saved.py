@@ -22,6 +22,7 @@ import platformdirs
 
 from ...runtime.errors import InputError
 from ...runtime.sampling import SamplingParams
+from ..structured import Grammar, from_saved
 from .messages import Message, check_messages, title
 from .settings import check_choices
 
@@ -38,6 +39,7 @@ class SavedChat:
     sampling: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)  # those of `settings.CHOICES`
     dropped: int = 0  # messages at the beginning that the model no longer gets
+    grammar: Grammar | None = None  # what replies are held to
     created: str = ""  # ISO 8601, UTC
 
 
@@ -213,7 +215,20 @@ def _parse(document: Any, path: Path) -> SavedChat:
     dropped = document.get("dropped", 0)
     if not isinstance(dropped, int) or not 0 <= dropped <= len(messages):
         raise InputError(f"{path} has dropped {dropped!r}; it must be 0 to {len(messages)}")
-    return SavedChat(messages, dropped=dropped, created=str(document.get("created", "")), **fields)
+    return SavedChat(
+        messages,
+        dropped=dropped,
+        grammar=_grammar(document.get("grammar"), path),
+        created=str(document.get("created", "")),
+        **fields,
+    )
+
+
+def _grammar(fields: Any, path: Path) -> Grammar | None:
+    try:
+        return None if fields is None else from_saved(fields)
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}") from None
 
 
 def _sampling(values: dict[str, Any], path: Path) -> dict[str, Any]:

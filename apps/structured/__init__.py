@@ -9,13 +9,14 @@ model's tokens, and serves any number of replies, at the same time too.
 """
 
 from .constraint import TokenConstraint, constraint_for
-from .grammar import Grammar, choice, json_object, json_schema, read_schema, regex
+from .grammar import Grammar, choice, from_saved, json_object, json_schema, read_schema, regex
 
 __all__ = [
     "Grammar",
     "TokenConstraint",
     "choice",
     "constraint_for",
+    "from_saved",
     "json_object",
     "json_schema",
     "read_schema",

@@ -74,6 +74,15 @@ def choice(options: Sequence[str]) -> Grammar:
     return _checked(Grammar("choice", f"/{'|'.join(plain)}/"))
 
 
+def from_saved(fields: Any) -> Grammar:
+    """The grammar that `dataclasses.asdict` made `fields` of. Raises InputError when it is none."""
+    if not isinstance(fields, Mapping) or not all(
+        isinstance(fields.get(name), str) for name in ("kind", "rule")
+    ):
+        raise InputError(f"a saved grammar has a kind and a rule; got {fields!r:.60}")
+    return _checked(Grammar(fields["kind"], fields["rule"]))
+
+
 def read_schema(argument: str) -> Grammar:
     """A JSON schema given as such, or as the name of a file that holds one.
 

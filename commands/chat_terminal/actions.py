@@ -230,7 +230,7 @@ def _model(chat: "ChatTerminal", argument: str) -> None:
             chat.session.use(chat.load_model(argument))
         except KeyboardInterrupt:
             raise InputError("stopped; the model stays the one it was") from None
-        chat.keeper.loading |= {"name": lasting_name(argument), "adapter": None}
+        chat.keeper.loading |= {"name": lasting_name(argument), "adapter": None, "draft": None}
         chat.keeper.save()
     info = chat.session.model.generator.engine.info
     chat.screen.note(f"model: {short_name(info.model)} · {info.backend} · context {info.context:,}")

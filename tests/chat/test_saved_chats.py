@@ -12,6 +12,7 @@ from pippin.apps.chat import ChatSession
 from pippin.apps.chat.keeper import Keeper
 from pippin.apps.chat.saved import ChatStore, SavedChat
 from pippin.apps.models import Model
+from pippin.apps.structured import choice
 from pippin.runtime.errors import InputError
 from pippin.runtime.generator import Generator
 from pippin.runtime.tokenizer import Tokenizer
@@ -28,6 +29,7 @@ CHAT = SavedChat(
     sampling={"temperature": 0.5, "stop": ["x"], "logit_bias": {3: -float("inf"), 4: 1.5}},
     settings={"think": "show"},
     dropped=1,
+    grammar=choice(["yes", "no"]),
     created="2026-01-31T09:15:00+00:00",
 )
 
@@ -96,6 +98,8 @@ def test_a_write_that_fails_leaves_what_was_there(
         ({"sampling": {"logit_bias": {"a": 1}}}, "logit_bias"),
         ({"settings": {"think": "x"}}, "it must be fold or show"),
         ({"dropped": 9}, "it must be 0 to 3"),
+        ({"grammar": {"kind": "regex"}}, "a saved grammar has a kind and a rule"),
+        ({"grammar": {"kind": "regex", "rule": "/(/"}}, "this regex cannot be enforced"),
     ],
 )
 def test_damaged_files_are_named(store: ChatStore, change: dict | None, part: str) -> None:
