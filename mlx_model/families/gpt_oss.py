@@ -6,8 +6,7 @@ converted.
 """
 
 import re
-
-import mlx.core as mx
+from typing import TYPE_CHECKING
 
 from ...runtime.errors import InputError
 from ..activations import CLAMPED_GATE, GATE_LIMIT, GELU_QUICK
@@ -18,6 +17,9 @@ from .common.rope import RopeDefaults, read_rope
 from .common.shape import read_layer_types, read_llama_like, read_shape
 from .common.weights import Weights, rename
 from .common.windows import FULL, SLIDING, windows_of
+
+if TYPE_CHECKING:
+    import mlx.core as mx
 
 QUANT_METHODS = ("mxfp4",)  # of quantization_config, beside MLX's own
 _FUSED = re.compile(r"(.*\.mlp\.experts)\.(gate_up_proj|down_proj)(_blocks|_scales|_bias|)")
@@ -83,8 +85,10 @@ def convert(weights: Weights, config: ModelConfig) -> Weights:
     return result
 
 
-def _rows_second(name: str, array: mx.array, kind: str) -> mx.array:
+def _rows_second(name: str, array: "mx.array", kind: str) -> "mx.array":
     """[X, out, …], as the decoder has it."""
+    import mlx.core as mx
+
     dims = {"_blocks": 4, "_bias": 2}.get(kind, 3)
     if array.ndim != dims or (kind == "_blocks" and array.shape[-1] != 16):
         raise InputError(

@@ -1,7 +1,5 @@
 """OPT: learned positions from row 2 of their table, ReLU; Galactica: no biases, GELU."""
 
-import mlx.core as mx
-
 from ..config import ModelConfig, Norm
 from .common.reader import ConfigReader
 from .common.shape import read_activation, read_shape, same_blocks
@@ -55,6 +53,8 @@ def convert(weights: Weights, config: ModelConfig) -> Weights:
 
 
 def _unit_norms(weights: Weights, config: ModelConfig) -> Weights:
+    import mlx.core as mx
+
     names = ["model.norm"]
     for layer in range(config.layers):
         block = f"model.layers.{layer}"

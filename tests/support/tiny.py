@@ -104,13 +104,23 @@ def reference_model(kind: str, config: Any) -> Any:
     return model
 
 
+def tiny_config(kind: str, **changes: Any) -> Any:
+    """A config of the class that `kind` names; keys that are not given are LLAMA's where the
+    class has them, and its own.
+    """
+    chosen = config_class(kind)
+    declared = {field.name for field in fields(chosen)}
+    defaults = {key: value for key, value in LLAMA.items() if key in declared}
+    return chosen(**{**defaults, **changes})
+
+
 def make_tiny(folder: Path, kind: str = "Llama", seed: int = 0, **changes: Any) -> Tiny:
     """Write a random checkpoint of the class that `kind` names to `folder`.
 
-    `changes` are keys of its config; keys that are not given come from LLAMA where the class has
-    them, and from the class. Weights are larger than at HF's own initial scale (0.02), where
-    attention is nearly uniform and a wrong mask or rotation would hardly show in the logits; and
-    none is at a value, such as 0 or 1, at which leaving it out would not show.
+    `changes` are keys of its config, as `tiny_config` takes them. Weights are larger than at HF's
+    own initial scale (0.02), where attention is nearly uniform and a wrong mask or rotation would
+    hardly show in the logits; and none is at a value, such as 0 or 1, at which leaving it out would
+    not show.
     """
     import torch
     import transformers
@@ -118,11 +128,7 @@ def make_tiny(folder: Path, kind: str = "Llama", seed: int = 0, **changes: Any) 
     transformers.utils.logging.disable_progress_bar()
     torch.manual_seed(seed)
     torch.set_num_threads(1)
-    chosen = config_class(kind)
-    declared = {field.name for field in fields(chosen)}
-    defaults = {key: value for key, value in LLAMA.items() if key in declared}
-    config = chosen(**{**defaults, **changes})
-    model = reference_model(kind, config)
+    model = reference_model(kind, tiny_config(kind, **changes))
     randomize(model)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)

@@ -3,16 +3,20 @@
 A layer X has X.weight [out, in], and X.bias [out] where it has one; quantized by MLX also X.scales
 and X.biases, whose rows go with the weight's. All functions here move rows only, so they treat
 these alike; a layout that cannot be had so is refused for quantized layers.
+
+MLX is imported where arrays are touched: a family's config is read on machines without it too.
 """
 
 import re
 from collections.abc import Sequence
-
-import mlx.core as mx
+from typing import TYPE_CHECKING
 
 from ....runtime.errors import InputError
 
-Weights = dict[str, mx.array]
+if TYPE_CHECKING:
+    import mlx.core as mx
+
+Weights = dict[str, "mx.array"]
 _LEAVES = ("weight", "bias", "scales", "biases")
 
 
@@ -40,6 +44,8 @@ def split_groups(
     weights: Weights, fused: str, groups: int, parts: Sequence[tuple[str, int]]
 ) -> Weights:
     """Like `split` where the rows lie as `groups` times (all parts); `parts`: rows in a group."""
+    import mlx.core as mx
+
     result = {}
     for name, array in weights.items():
         stem, _, leaf = name.rpartition(".")
@@ -79,6 +85,8 @@ def stack(weights: Weights, pattern: str, stacked: str, count: int) -> Weights:
     `pattern` matches a name's stem, with a group `expert`; `stacked` is the stem that it becomes
     (a template for re.Match.expand). Raises InputError unless experts 0…count−1 are all there.
     """
+    import mlx.core as mx
+
     result: Weights = {}
     found: dict[str, dict[int, mx.array]] = {}
     for name, array in weights.items():
@@ -105,7 +113,7 @@ def _is_layer(stem: str, leaf: str, fused: str) -> bool:
     return leaf in _LEAVES and (stem == fused or stem.endswith(f".{fused}"))
 
 
-def _check_rows(name: str, array: mx.array, rows: int) -> None:
+def _check_rows(name: str, array: "mx.array", rows: int) -> None:
     if array.shape[0] != rows:
         raise InputError(
             f"the checkpoint's {name} has {array.shape[0]} rows; its config.json calls for {rows}"
