@@ -46,6 +46,7 @@ def load_model(
     weights: str | None = None,
     threads: int | None = None,
     precise: bool = False,
+    repeatable: bool = False,
     kv_bits: int | None = None,
     adapter: Path | None = None,
     draft: str | None = None,
@@ -58,10 +59,11 @@ def load_model(
     `backend` "auto" is MLX on a Mac that has it, and onnxruntime elsewhere and for exported
     folders. "onnx" exports a checkpoint the first time (`weights`: "fp32", "fp16", "q4", "int8";
     q4 when None) and keeps the folder in the store. `threads` are onnxruntime's; `precise` has
-    onnxruntime compute in floats, as MLX does (see `Generator.from_folder`); `kv_bits` (4 or
-    8) quantizes MLX's KV cache; `adapter` is the folder of one to fuse into the checkpoint;
-    `draft` is a smaller model that guesses ahead (`Generator`), on the same backend unless it is an
-    exported folder; `fetch` permits downloads; `stages` follows downloads and exports.
+    onnxruntime compute in floats, as MLX does, and `repeatable` lets no reused cache change a text
+    (see `Generator.from_folder`); `kv_bits` (4 or 8) quantizes MLX's KV cache; `adapter` is the
+    folder of one to fuse into the checkpoint; `draft` is a smaller model that guesses ahead
+    (`Generator`), on the same backend unless it is an exported folder; `fetch` permits downloads;
+    `stages` follows downloads and exports.
 
     Raises InputError: unknown model or backend, MLX asked for where there is none, options that
     the backend does not have, or a draft with other tokens.
@@ -80,7 +82,7 @@ def load_model(
     def load() -> Model:
         if backend == "mlx":
             return _load_mlx(open_with_adapter(path, adapter), name, kv_bits)
-        return _load_onnx(path, weights, threads, precise)
+        return _load_onnx(path, weights, threads, precise=precise, repeatable=repeatable)
 
     if draft is None:
         return load()
@@ -273,11 +275,11 @@ def _load_mlx(checkpoint: "Checkpoint", name: str, kv_bits: int | None) -> Model
     return Model(Generator(engine, tokenizer), checkpoint.generation_config)
 
 
-def _load_onnx(folder: Path, weights: str | None, threads: int | None, precise: bool) -> Model:
+def _load_onnx(folder: Path, weights: str | None, threads: int | None, **how: bool) -> Model:
     from ..mlx_model.checkpoints.files import read_json
     from ..runtime.generator import Generator
 
-    generator = Generator.from_folder(folder, weights=weights, threads=threads, precise=precise)
+    generator = Generator.from_folder(folder, weights=weights, threads=threads, **how)
     file = folder / "generation_config.json"
     return Model(generator, read_json(file) if file.is_file() else {})
 

@@ -106,6 +106,7 @@ def command(
         origins=cors_origin,
         body_limit=body_limit << 20,
         shutdown=shutdown_timeout,
+        fetch=loading["fetch"],
         **given,
     )
     from ..apps.embedders import load_embedder
@@ -114,7 +115,7 @@ def command(
 
     listening = server.listen(settings)  # before the model is loaded
     with Progress() as progress, listening:
-        loaded = load_model(model, stages=progress.stage, **loading)
+        loaded = load_model(model, stages=progress.stage, repeatable=True, **loading)
         encoder = None
         if embedder is not None:
             options = {name: loading[name] for name in ("backend", "threads", "fetch")}

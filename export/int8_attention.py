@@ -12,10 +12,12 @@ from itertools import chain
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from ..runtime.graph_file import SHORT_CALL
+
 SHORT = 16  # rows up to which a call is computed on the codes
 _PASTS, _KEY_SCALE = slice(3, 5), 12  # inputs of GroupQueryAttention; V's scale follows K's
 _CODES = {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
-_IS_SHORT, _LIMIT, _ONE, _ZERO = "kv.is_short", "kv.limit", "kv.one", "kv.zero"
+_IS_SHORT, _ONE, _ZERO = "kv.is_short", "kv.one", "kv.zero"
 _TOTAL, _BEGIN, _END, _AXIS = "kv.total", "kv.begin", "kv.end", "kv.axis"  # of tokens, for Slice
 
 
@@ -31,7 +33,7 @@ def attend_to_codes(model: ModelProto, scales: Mapping[str, np.ndarray]) -> None
         if arg.name in scales or arg.name.startswith("past_key_values."):
             arg.type.tensor_type.elem_type = TensorProto.INT8
     constants = {f"{name}.scale": array[None, :, None] for name, array in scales.items()}
-    constants |= {_LIMIT: np.array([SHORT]), _ONE: np.float32(1), _ZERO: np.int8(0)}
+    constants |= {SHORT_CALL: np.array([SHORT]), _ONE: np.float32(1), _ZERO: np.int8(0)}
     constants |= {_BEGIN: np.array([0]), _END: np.array([2**62]), _AXIS: np.array([2])}
     for name, array in constants.items():
         graph.initializer.append(numpy_helper.from_array(np.asarray(array), name))
@@ -47,7 +49,7 @@ def attend_to_codes(model: ModelProto, scales: Mapping[str, np.ndarray]) -> None
 def _length_nodes() -> Iterator[NodeProto]:
     length, fits = "kv.length", "kv.fits"
     yield helper.make_node("Shape", ["input_ids"], [length], length, start=1, end=2)
-    yield helper.make_node("LessOrEqual", [length, _LIMIT], [fits], fits)
+    yield helper.make_node("LessOrEqual", [length, SHORT_CALL], [fits], fits)
     yield helper.make_node("Squeeze", [fits], [_IS_SHORT], _IS_SHORT)
     yield helper.make_node("Shape", ["attention_mask"], [_TOTAL], _TOTAL, start=1, end=2)
 

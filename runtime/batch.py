@@ -116,6 +116,7 @@ class SequentialBatch:
         if session not in self._open:
             raise ValueError(_STRANGER)
         self._open.remove(session)
+        del session.fork  # it refers to the session, whose memory would wait for the collector
 
 
 def check_batch(engine: Engine, slots: int, capacity: int) -> None:

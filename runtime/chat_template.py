@@ -39,6 +39,7 @@ class ChatTemplate:
     def render(
         self,
         messages: list[dict[str, Any]],
+        /,  # a variable may have the name of either
         *,
         tools: list[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,

@@ -102,6 +102,7 @@ class Generator:
         weights: str | None = None,
         threads: int | None = None,
         precise: bool = False,
+        repeatable: bool = False,
     ) -> "Generator":
         """A generator on onnxruntime, from a folder that `pippin export` wrote, or optimum, or
         onnxruntime-genai's model builder.
@@ -109,7 +110,8 @@ class Generator:
         `weights` is "fp32", "fp16", "q4", "q4f16" or "int8", and where there is no onnx/ the
         graph's name without .onnx (None: the fastest that is there); `threads` None means one a
         physical core; `precise` takes the graph with float activations and KV cache where there
-        is a quicker one. Raises InputError when the folder cannot be used.
+        is a quicker one; `repeatable` lets what a prompt cache holds change no text of the quicker
+        one either (see `OrtEngine`). Raises InputError when the folder cannot be used.
         """
         from .ort_engine import OrtEngine
         from .ort_seq2seq import OrtSeq2SeqEngine, is_exported_seq2seq
@@ -119,7 +121,8 @@ class Generator:
         if is_exported_seq2seq(path):
             engine = OrtSeq2SeqEngine.from_folder(path, **options)
         else:
-            engine = OrtEngine.from_folder(path, kv="float" if precise else None, **options)
+            kv = "float" if precise else None
+            engine = OrtEngine.from_folder(path, kv=kv, repeatable=repeatable, **options)
         tokenizer = Tokenizer.from_folder(Path(path))
         if tokenizer.vocab_size > engine.info.vocab_size:
             raise InputError(

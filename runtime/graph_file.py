@@ -24,6 +24,8 @@ MINIMUM_METADATA = "pippin.minimum_onnxruntime"
 KV_METADATA = "pippin.kv"
 # Up to so many tokens of one call, each gets the same bits as alone.
 ROWS_METADATA = "pippin.rows_alike"
+# An initializer where the cache is int8: calls of so many tokens at most compute on its codes.
+SHORT_CALL = "kv.limit"
 
 Span = tuple[int, int]  # begin and end of a field's bytes in the file
 

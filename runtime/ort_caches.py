@@ -159,7 +159,8 @@ class GrowingCaches:
             binding.bind_output(name, "cpu")
 
     def take(self, binding: ort.IOBinding) -> None:
-        self._values = binding.get_outputs()[1:]  # the first is `logits`
+        # The first is `logits`; behind the presents may stand what somebody else has bound.
+        self._values = binding.get_outputs()[1 : 1 + len(self._values)]
 
     def truncate(self, length: int) -> None:
         self._values = [

@@ -25,12 +25,18 @@ class OrtEngine:
 
     xp: ModuleType = np
 
-    def __init__(self, folder: ModelFolder, threads: int | None = None) -> None:
+    def __init__(
+        self, folder: ModelFolder, threads: int | None = None, *, repeatable: bool = False
+    ) -> None:
         """Load the graph of `folder` with `threads` (None: one a physical core).
+
+        `repeatable` is for those that reuse caches: on an int8 cache, a token's logits then do not
+        depend on where its text was cut into calls, to the bit. Long prompts take longer.
 
         Raises InputError when it does not fit into memory or cannot be used.
         """
-        self._graph = load_graph(folder, threads)
+        self.folder, self.threads = folder, threads  # for insight, which opens another graph of it
+        self._graph = load_graph(folder, threads, repeatable=repeatable)
         self.info = EngineInfo(
             backend="onnx",
             model=folder.path.resolve().name,
@@ -51,9 +57,10 @@ class OrtEngine:
         weights: str | None = None,
         kv: str | None = None,
         threads: int | None = None,
+        repeatable: bool = False,
     ) -> "OrtEngine":
         """The engine of an exported folder; `weights` and `kv` as `folder.open_folder` has them."""
-        return cls(open_folder(path, weights, kv), threads)
+        return cls(open_folder(path, weights, kv), threads, repeatable=repeatable)
 
     def memory_needed(self, length: int) -> int:
         return length * self.info.kv_bytes_per_token

@@ -30,7 +30,7 @@ import onnxruntime as ort
 from .cores import physical_cores
 from .errors import InputError, PippinError
 from .folder import ModelFolder, runs_right
-from .graph_file import KV_METADATA, MINIMUM_METADATA, ROWS_METADATA
+from .graph_file import KV_METADATA, MINIMUM_METADATA, ROWS_METADATA, SHORT_CALL
 from .layouts import TensorNames, context_length, head_dim, kv_heads
 from .memory import check_memory
 
@@ -41,6 +41,8 @@ MERGED = "use_cache_branch"
 _SHARING = "GroupQueryAttention"
 # onnxruntime reads it where a session is made. On int8 caches the kernel without it is faster.
 _NO_FLASH = "ORT_GQA_DISABLE_FLASH_ATTENTION"
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+_ANY_LENGTH = ort.OrtValue.ortvalue_from_numpy(np.array([2**62]))  # must outlive sessions
 _LOG_FATAL_ONLY = 4
 _sharing_cores: ContextVar[bool] = ContextVar("sharing_cores", default=False)
 _NOISE = (
@@ -94,8 +96,17 @@ class Graph:
         return CHUNK
 
 
-def load_graph(folder: ModelFolder, threads: int | None = None) -> Graph:
+def load_graph(
+    folder: ModelFolder,
+    threads: int | None = None,
+    *,
+    repeatable: bool = False,
+    model: bytes | None = None,
+) -> Graph:
     """Open the graph of `folder` on the CPU with `threads` (None: one a physical core).
+
+    `repeatable`: on an int8 cache a token gets the same bits in calls of any length, which takes
+    longer for long ones. `model` stands in for the graph's file: the same graph with more outputs.
 
     Raises InputError when it does not fit into memory, cannot be loaded, or does not keep the
     contract above or what the folder's config says.
@@ -104,7 +115,7 @@ def load_graph(folder: ModelFolder, threads: int | None = None) -> Graph:
     metadata = folder.metadata
     _check_release(folder, metadata.get(MINIMUM_METADATA))
     with _flash_attention(metadata.get(KV_METADATA) != "int8"):
-        session = open_session(folder.graph, threads)
+        session = open_session(folder.graph, threads, model=model, codes_only=repeatable)
     layers = _layers(folder, session)
     pasts, presents = (_cache_names(pair, len(layers)) for pair in _patterns(folder.names))
     inputs = _inputs(folder, session, pasts)
@@ -156,10 +167,19 @@ def sharing_cores() -> Iterator[None]:
         _sharing_cores.reset(token)
 
 
-def open_session(graph: Path, threads: int | None, *, once: bool = False) -> ort.InferenceSession:
+def open_session(
+    graph: Path,
+    threads: int | None,
+    *,
+    once: bool = False,
+    codes_only: bool = False,
+    model: bytes | None = None,
+) -> ort.InferenceSession:
     """A session on the CPU with `threads` (None: one a physical core). Raises InputError.
 
     `once`: for a run or two with little memory, nodes in their order where that is free.
+    `codes_only`: calls of any length compute on the codes of an int8 cache, if there is one.
+    `model` stands in for the file's content, with the data files that lie beside it.
     """
     options = ort.SessionOptions()
     if once:
@@ -170,8 +190,13 @@ def open_session(graph: Path, threads: int | None, *, once: bool = False) -> ort
     options.log_severity_level = _LOG_FATAL_ONLY  # errors come as exceptions already
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.intra_op_num_threads = threads or physical_cores()
+    if codes_only:
+        options.add_initializer(SHORT_CALL, _ANY_LENGTH)
+    if model is not None:
+        options.add_session_config_entry(_DATA_FOLDER, str(graph.parent))
+    source = str(graph) if model is None else model
     try:
-        return ort.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+        return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions share no base class of their own
         raise InputError(
             f"onnxruntime {ort.__version__} cannot load {graph} ({plain_reason(error)}); "

@@ -43,7 +43,7 @@ class PromptCache:
             raise PippinError("the prompt cache is in use; finish or close the other generation")
         if self._session is None:
             self._session = self._engine.open()
-        shared = min(_common_prefix(self._tokens, tokens), len(tokens) - 1)
+        shared = min(common_prefix(self._tokens, list(tokens)), len(tokens) - 1)
         self._session.rollback(shared)
         self._tokens = list(tokens[:shared])
         self._in_use = True
@@ -66,6 +66,15 @@ class PromptCache:
         return cls(engine, *engine.restore(Path(path)))
 
 
-def _common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((i for i, (a, b) in pairs if a != b), min(len(left), len(right)))
+def common_prefix(left: list[int], right: list[int]) -> int:
+    """How many tokens both begin with."""
+    low, high = 0, min(len(left), len(right))
+    if left[:high] == right[:high]:
+        return high
+    while high - low > 1:  # equal up to `low`, and not up to `high`
+        middle = (low + high) // 2
+        if left[low:middle] == right[low:middle]:
+            low = middle
+        else:
+            high = middle
+    return low

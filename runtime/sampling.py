@@ -25,7 +25,7 @@ or runs ahead; two engines part only where their logits do.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -179,20 +179,30 @@ class Sampler:
     def penalized(self, logits: Array) -> Array:
         """Steps 0 to 4, on float32 [V]; NaN becomes -inf, and inf a large finite number."""
         xp = self._xp
+        for _, adjusted in self.adjustments(logits):
+            logits = adjusted
+        if xp is np and np.isfinite(logits.max()):  # a NaN anywhere would be the largest
+            return logits
+        return xp.minimum(xp.where(xp.isnan(logits), -xp.inf, logits), 3e38)
+
+    def adjustments(self, logits: Array) -> Iterator[tuple[str, Array]]:
+        """Those of steps 0 to 4 that are in use: the name of each, and `logits` [V] after it."""
+        xp = self._xp
         if self._constraint is not None:
             logits = xp.where(xp.array(self._constraint.allowed()), logits, -xp.inf)
+            yield "constraint", logits
         if self._bias is not None:
             logits = logits + self._bias
+            yield "logit_bias", logits
         if self._counts is not None:
             logits = self._counts.apply(logits)
+            yield "penalties", logits
         if self._dry is not None:
             ids, loss = self._dry.penalties()
             dense = np.zeros(self._vocab_size, np.float32)
             dense[ids] = loss
             logits = logits - xp.array(dense)
-        if xp is np and np.isfinite(logits.max()):  # a NaN anywhere would be the largest
-            return logits
-        return xp.minimum(xp.where(xp.isnan(logits), -xp.inf, logits), 3e38)
+            yield "dry", logits
 
     def distribution(self, logits: Array, x: int = 2**32 - 1) -> tuple[Array, Array]:
         """Steps 5 to 7 for penalized `logits`: all that can be drawn, as `filters` describes it."""
@@ -238,16 +248,28 @@ class Sampler:
         return filters.likeliest(weights, 0, mass, floor)
 
     def _truncated(self, weights: Array, total: Array, x: int) -> Array:
+        for _, left in self.truncations(weights, total, x):
+            weights = left
+        return weights
+
+    def truncations(self, weights: Array, total: Array, x: int) -> Iterator[tuple[str, Array]]:
+        """Those of steps 6 (after top-k) and 7 that are in use: names, and weights after each.
+
+        `weights` [C] are in order, of a distribution that weighs `total`; `x` is the token's x_t.
+        """
         xp, p = self._xp, self._params
         if p.top_p < 1:
             weights = filters.top_p(xp, weights, total, p.top_p)
+            yield "top_p", weights
         if p.min_p > 0:
             weights = filters.min_p(xp, weights, p.min_p)
+            yield "min_p", weights
         if p.typical_p < 1:
             weights = filters.typical(xp, weights, p.typical_p)
+            yield "typical_p", weights
         if x < filters.fraction(p.xtc_probability):
             weights = filters.exclude_top(xp, weights, p.xtc_threshold)
-        return weights
+            yield "xtc", weights
 
     def _take_last(self) -> None:
         """Count the token of the previous call; only now, since some have to wait for its value."""

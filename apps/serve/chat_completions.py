@@ -8,8 +8,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..reasoning import Reasoning
+from ..tools import CallArguments, CallStart, Content
 from .chat_request import read_chat
-from .content import CallArguments, CallStart, Part, Reply, Text, Thought
+from .content import Part, Reply
 from .errors import ApiError
 from .fields import Fields
 from .prompts import token_entry
@@ -105,9 +107,9 @@ async def _events(
 
 def _delta(part: Part) -> dict[str, Any]:
     match part:
-        case Text():
+        case Content():
             return {"content": part.text}
-        case Thought():
+        case Reasoning():
             return {"reasoning_content": part.text}
         case CallStart():
             function = {"name": part.name, "arguments": ""}

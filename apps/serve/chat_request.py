@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .fields import Fields, objects
+from .fields import Fields, describe, objects
 from .prompts import MAX_COUNT, MAX_TOP_LOGPROBS, read_sampling
 
 # What changes nothing of the reply: bookkeeping of OpenAI's own service.
@@ -297,7 +297,10 @@ def as_function(fields: Fields, parameters: str = "parameters") -> dict[str, Any
     description = fields.text("description")
     if description is not None:
         made["description"] = description
-    made["parameters"] = fields.mapping(parameters) or {"type": "object", "properties": {}}
+    schema = fields.mapping(parameters) or {"type": "object", "properties": {}}
+    if (kind := schema.get("type", "object")) != "object":
+        raise fields.bad(f"{parameters}.type", f"is {describe(kind)}, expected 'object'")
+    made["parameters"] = schema
     fields.flag("strict", None)  # arguments are always held to the schema when a call is required
     fields.done()
     return {"type": "function", "function": made}

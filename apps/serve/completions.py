@@ -28,7 +28,8 @@ Prompt = str | list[int]
 
 async def completions(service: Service, request: Request, fields: Fields) -> Response:
     """One reply or several to each prompt, whole or as a stream of chunks."""
-    service.check_model(fields.text("model", required=True))
+    name = fields.text("model", required=True)
+    service.check_model(name)
     prompts = _read_prompts(fields)
     given = read_sampling(fields)
     longest = fields.integer("max_tokens", 1, 2**31)
@@ -54,7 +55,7 @@ async def completions(service: Service, request: Request, fields: Fields) -> Res
         "id": f"cmpl-{secrets.token_hex(12)}",
         "object": "text_completion",
         "created": int(time.time()),
-        "model": service.name,
+        "model": name,
         "system_fingerprint": fingerprint(service),
     }
     if stream:

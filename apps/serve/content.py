@@ -1,46 +1,18 @@
 """What a reply consists of, as it comes: text, thinking, calls of functions."""
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..reasoning import Reasoning
+from ..tools import CallArguments, CallStart, Content
 from .run import Piece, TokenLogprob
 
 if TYPE_CHECKING:
     from .parsers import Parser
 
 
-@dataclass(frozen=True)
-class Text:
-    """A piece of the answer."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class Thought:
-    """A piece of what the model thinks before it answers."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class CallStart:
-    """The model begins to call function `name`; the calls of a reply are numbered from 0."""
-
-    index: int
-    id: str
-    name: str
-
-
-@dataclass(frozen=True)
-class CallArguments:
-    """A piece of the JSON text of a call's arguments."""
-
-    index: int
-    text: str
-
-
-Part = Text | Thought | CallStart | CallArguments
+Part = Content | Reasoning | CallStart | CallArguments
 
 
 @dataclass
@@ -76,7 +48,7 @@ class Reply:
         parts = self.parser.feed(piece.text)
         if piece.finish_reason is not None:
             parts += self.parser.finish()
-        if parts and all(isinstance(part, Thought) for part in parts):
+        if parts and all(isinstance(part, Reasoning) for part in parts):
             self.thought_tokens += len(piece.tokens)
         kept = []
         for part in parts:
@@ -87,17 +59,27 @@ class Reply:
             kept.append(part)
         if piece.finish_reason is not None:
             called = self.calls and piece.finish_reason == "stop"
+            called = called and all(is_json(call.arguments) for call in self.calls)
             self.finish_reason = "tool_calls" if called else piece.finish_reason
             self.stop = piece.stop
         return kept
 
     def _add(self, part: Part) -> None:
         match part:
-            case Text():
+            case Content():
                 self.text += part.text
-            case Thought():
+            case Reasoning():
                 self.thought += part.text
             case CallStart():
                 self.calls.append(Call(part.id, part.name))
             case CallArguments():
                 self.calls[part.index].arguments += part.text
+
+
+def is_json(text: str) -> bool:
+    """Whether it is; the arguments of a call that is streamed may break off."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -60,12 +60,12 @@ class BadField(ApiError):
 
 
 class QueueFull(ApiError):
-    """More requests wait than the queue takes; `retry_after` seconds are worth waiting."""
+    """More replies wait than the queue takes; `retry_after` seconds are worth waiting."""
 
     def __init__(self, waiting: int, retry_after: int) -> None:
         super().__init__(
             429,
-            f"{waiting} requests are waiting, which is all that the queue takes; try again later",
+            f"the queue is full: {waiting} replies are waiting for a slot; try again later",
             code="queue_full",
             headers={"Retry-After": str(retry_after)},
         )

@@ -1,7 +1,6 @@
 """The fields of a JSON request: each is read once, checked, and what nobody read is refused."""
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,14 +68,14 @@ class Fields:
         return default if value is None else self._of(bool, field, value)
 
     def number(self, field: str, low: float, high: float) -> float | None:
-        """A finite number from `low` to `high`."""
+        """A number from `low` to `high`."""
         value = self.take(field)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.bad(field, f"is {describe(value)}, expected a number")
-        if not (math.isfinite(value) and low <= value <= high):
-            raise self.bad(field, f"is {value:.6g}, expected {low:g} to {high:g}")
+        if not low <= value <= high:  # not for NaN, and for no whole number that no float can hold
+            raise self.bad(field, f"is {describe(value)}, expected {low:g} to {high:g}")
         return float(value)
 
     def integer(self, field: str, low: int, high: int, *, required: bool = False) -> int | None:

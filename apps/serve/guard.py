@@ -4,11 +4,12 @@ import hmac
 import json
 import secrets
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...runtime.errors import InputError
@@ -31,10 +32,14 @@ class Guard:
         metrics: Metrics,
         open_paths: Iterable[str],
         routes: Iterable[str],
+        uploads: Mapping[str, int],
     ) -> None:
-        """`open_paths` need no key; `routes` are the paths that are counted by name."""
+        """`open_paths` need no key; `routes` are the paths that are counted by name; `uploads` the
+        paths that take files, with the bytes of the largest.
+        """
         self._app, self._settings, self._metrics = app, settings, metrics
         self._open, self._routes = frozenset(open_paths), frozenset(routes)
+        self._uploads = uploads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -53,8 +58,8 @@ class Guard:
 
         try:
             self._check(scope["method"], path, Headers(scope=scope))
-            await self._app(scope, self._limited(receive), watched)
-        except ClientGone:
+            await self._app(scope, self._limited(receive, self._most(path)), watched)
+        except (ClientGone, ClientDisconnect):
             status = status or _CLIENT_GONE
         except Exception as error:
             if status:  # the reply had begun: the connection ends
@@ -70,7 +75,7 @@ class Guard:
         self._check_origin(headers.get("origin"), headers.get("host"))
         if path not in self._open:
             self._check_key(headers)
-        self._check_body(method, headers)
+        self._check_body(method, path, headers)
 
     def _check_host(self, host: str | None) -> None:
         """A name that is not ours leads here through somebody else's DNS, or a proxy: then a key
@@ -113,33 +118,32 @@ class Guard:
                 headers={"WWW-Authenticate": "Bearer"},
             )
 
-    def _check_body(self, method: str, headers: Headers) -> None:
+    def _most(self, path: str) -> int:
+        """Bytes of a request to `path`."""
+        return self._uploads.get(path, self._settings.body_limit)
+
+    def _check_body(self, method: str, path: str, headers: Headers) -> None:
         if method not in ("POST", "PUT", "PATCH"):
             return
         declared = headers.get("content-length", "")
-        if declared.isdigit() and int(declared[:20]) > self._settings.body_limit:
-            raise self._too_large()
+        if declared.isdigit() and int(declared[:20]) > self._most(path):
+            raise _too_large(self._most(path))
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
-            raise ApiError(415, f"the content type is {kind[:60]!r}; send JSON as application/json")
+        # None that a form of another page could send without being asked about first.
+        wanted = "application/octet-stream" if path in self._uploads else "application/json"
+        if kind != wanted:
+            what = "the file's bytes" if path in self._uploads else "JSON"
+            raise ApiError(415, f"the content type is {kind[:60]!r}; send {what} as {wanted}")
 
-    def _too_large(self) -> ApiError:
-        return ApiError(
-            413,
-            f"the request is larger than {self._settings.body_limit:,} bytes, which is all that "
-            "this server takes",
-            code="request_too_large",
-        )
-
-    def _limited(self, receive: Receive) -> Receive:
+    def _limited(self, receive: Receive, most: int) -> Receive:
         received = 0
 
         async def limited() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._settings.body_limit:
-                raise self._too_large()
+            if received > most:
+                raise _too_large(most)
             return message
 
         return limited
@@ -166,6 +170,14 @@ async def _send_error(send: Send, path: str, error: ApiError) -> None:
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": error.status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
+
+
+def _too_large(most: int) -> ApiError:
+    return ApiError(
+        413,
+        f"the request is larger than {most:,} bytes, which is all that this server takes",
+        code="request_too_large",
+    )
 
 
 def _host_name(host: str) -> str:

@@ -8,7 +8,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .content import CallArguments, CallStart, Part, Reply, Text, Thought
+from ..reasoning import Reasoning
+from ..tools import CallArguments, CallStart, Content
+from .content import Part, Reply
 from .errors import ApiError
 from .fields import Fields
 from .messages_request import read_count, read_message_request
@@ -73,11 +75,11 @@ class _Stream:
     def add(self, part: Part) -> bytes:
         """The events of one part."""
         match part:
-            case Text():
+            case Content():
                 start = {"type": "text", "text": ""}
                 delta = {"type": "text_delta", "text": part.text}
                 return self._enter("text", start) + self._delta(delta)
-            case Thought():
+            case Reasoning():
                 start = {"type": "thinking", "thinking": "", "signature": ""}
                 delta = {"type": "thinking_delta", "thinking": part.text}
                 return self._enter("thinking", start) + self._delta(delta)
@@ -116,7 +118,7 @@ async def _events(
         if new:
             yield b"".join([stream.add(part) for part in new])
     if not (reply.text or reply.thought or reply.calls):
-        yield stream.add(Text(""))
+        yield stream.add(Content(""))
     yield stream.close()
     yield _event("message_delta", delta=_ending(reply), usage=_usage(prepared, reply))
     yield _event("message_stop")

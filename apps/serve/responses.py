@@ -9,7 +9,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .content import CallArguments, CallStart, Part, Reply, Text, Thought
+from ..reasoning import Reasoning
+from ..tools import CallArguments, CallStart, Content
+from .content import Part, Reply, is_json
 from .errors import ApiError
 from .fields import Fields
 from .prompts import token_entry
@@ -62,13 +64,13 @@ class Output:
         item = self.items[-1]
         where = {"item_id": item["id"], "output_index": len(self.items) - 1}
         match part:
-            case Text():
+            case Content():
                 item["content"][0]["text"] += part.text
                 entries, self.pending = self.pending, []
                 item["content"][0]["logprobs"] += entries
                 delta = {"delta": part.text, "logprobs": entries, "content_index": 0}
                 return events, {"type": "response.output_text.delta", **where, **delta}
-            case Thought():
+            case Reasoning():
                 item["content"][0]["text"] += part.text
                 delta = {"delta": part.text, "content_index": 0}
                 return events, {"type": "response.reasoning_text.delta", **where, **delta}
@@ -91,7 +93,8 @@ class Output:
             return []
         self.open = None
         item, index = self.items[-1], len(self.items) - 1
-        item["status"] = status
+        broken = item["type"] == "function_call" and not is_json(item["arguments"])
+        item["status"] = "incomplete" if broken else status
         where = {"item_id": item["id"], "output_index": index}
         events = []
         if item["type"] == "function_call":
@@ -167,7 +170,7 @@ async def _events(
         if out:
             yield out
     if not output.items:
-        before, delta = output.add(Text(""))
+        before, delta = output.add(Content(""))
         yield events.make(*before, delta)
     yield events.make(*output.close(_status(reply)))
     document = _finished(events.document, output, reply, prepared)
@@ -231,9 +234,9 @@ def _whole(reply: Reply) -> list[Part]:
     """The parts of a reply that has ended, each in one piece."""
     made: list[Part] = []
     if reply.thought:
-        made.append(Thought(reply.thought))
+        made.append(Reasoning(reply.thought))
     if reply.text or not reply.calls:
-        made.append(Text(reply.text))
+        made.append(Content(reply.text))
     for index, call in enumerate(reply.calls):
         made += [CallStart(index, call.id, call.name), CallArguments(index, call.arguments)]
     return made
@@ -250,7 +253,7 @@ def _new_item(part: Part) -> dict[str, Any]:
                 "name": part.name,
                 "arguments": "",
             }
-        case Thought():
+        case Reasoning():
             content: dict[str, Any] = {"type": "reasoning_text", "text": ""}
             item = {"id": f"rs_{secrets.token_hex(12)}", "type": "reasoning", "summary": []}
             return {**item, "status": "in_progress", "content": [content]}

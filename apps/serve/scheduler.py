@@ -72,9 +72,17 @@ class Scheduler:
     def submit(self, *asks: Ask) -> Ticket:
         """Queue a request; its replies are numbered through all `asks`.
 
-        Raises QueueFull, and ApiError when the server ends.
+        Raises QueueFull, and ApiError when the server ends or never takes so many replies.
         """
         wanted = [(ask, sequence) for ask in asks for sequence in range(ask.count)]
+        most = self._queue_size + self._pool.batch.slots
+        if len(wanted) > most:
+            raise ApiError(
+                400,
+                f"the request asks for {len(wanted)} replies, and this server takes {most} at "
+                "once; ask for fewer, or start it with a larger --queue",
+                code="too_many_replies",
+            )
         ticket = Ticket(len(wanted))
         runs = [
             Run(ask, sequence, index, ticket, self._tokenizer)
@@ -83,8 +91,7 @@ class Scheduler:
         with self._lock:
             if self._ending:
                 raise shutting_down()
-            room = self._queue_size + self._pool.free
-            if self._queued + len(runs) > max(room, 1):
+            if self._queued + len(runs) > self._queue_size + self._pool.free:
                 self.metrics.rejected += 1
                 raise QueueFull(self._queued, self._retry_after())
             self._queued += len(runs)
@@ -107,6 +114,18 @@ class Scheduler:
             self._calls.append((function, future))
             self._lock.notify()
         return future
+
+    def go_on(self) -> None:
+        """Take a step for every reply under way; for a function given to `call` that takes long.
+
+        Raises ApiError when the server ends.
+        """
+        with self._lock:
+            self._waiting.extend(self._inbox)
+            self._inbox.clear()
+            if self._ending:
+                raise shutting_down()
+        self._turn()
 
     def stop(self) -> None:
         """End: replies under way get an error, and the thread is gone when this returns."""
@@ -158,9 +177,12 @@ class Scheduler:
         return bool(self._waiting or self._reading or self._writing)
 
     def _round(self) -> None:
+        self._run_call()
+        self._turn()
+
+    def _turn(self) -> None:
         self._drop_cancelled()
         self._admit()
-        self._run_call()
         self._read()
         if self._writing:
             self._step()

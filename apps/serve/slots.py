@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...runtime.engine import Session
+from ...runtime.prompt_cache import common_prefix
 from .run import Run
 
 _WORTH_A_COPY = 16  # tokens; a shorter shared beginning is computed again
@@ -133,11 +134,3 @@ class SlotPool:
     def _touch(self, slot: Slot) -> None:
         self._clock += 1
         slot.used = self._clock
-
-
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """How many tokens both begin with."""
-    shortest = min(len(left), len(right))
-    if left[:shortest] == right[:shortest]:
-        return shortest
-    return next(i for i in range(shortest) if left[i] != right[i])

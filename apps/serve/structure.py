@@ -1,7 +1,7 @@
 """From a chat request to what the scheduler takes, and how its replies are taken apart."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...runtime.constraints import Constraint
@@ -11,7 +11,7 @@ from .. import reasoning, structured, tools
 from .chat_request import ChatRequest
 from .content import Reply
 from .errors import ApiError
-from .parsers import ForcedCall, Parser, ReplyParser
+from .parsers import ReplyParser
 from .prompts import make_ask
 from .run import Ask
 
@@ -42,13 +42,14 @@ class Prepared:
         parallel = self.asked.tools.parallel
         return [Reply(self._parser(), parallel) for _ in range(self.asked.count)]
 
-    def _parser(self) -> Parser:
-        asked, format = self.asked, self.prompt.format
-        if asked.tools.forced:
-            return ForcedCall(format.new_id)
+    def _parser(self) -> ReplyParser:
         splitter = self.marks.splitter(self.prompt.text) if self.marks else None
-        offered = asked.tools.offered
-        return ReplyParser(splitter, format.parser(offered) if offered else None)
+        offered, format = self.asked.tools.offered, self.prompt.format
+        if not offered:
+            return ReplyParser(splitter, None)
+        if self.asked.tools.forced:  # to {"name": …, "arguments": …}, whatever the template writes
+            format = replace(tools.BARE_JSON, short_ids=format.short_ids)
+        return ReplyParser(splitter, format.parser(offered, early=self.asked.stream))
 
 
 def prepare(service: "Service", asked: ChatRequest) -> Prepared:
@@ -92,11 +93,11 @@ def render(generator: Generator, asked: ChatRequest) -> Prompt:
 
 def _constraint(generator: Generator, asked: ChatRequest) -> Constraint | None:
     """What holds the replies to a form, or to a call. Raises ApiError."""
-    if asked.tools.forced:
-        return _held(generator, "tools", lambda: structured.json_schema(_any_call(asked)))
     form = asked.format
     if form is None:
-        return None
+        if not asked.tools.forced:
+            return None
+        return _held(generator, "tools", lambda: structured.json_schema(_any_call(asked)))
     name = "response_format" if "json" in next(iter(form)) else "structured_outputs"
     if asked.tools.offered:
         raise ApiError(400, f"{name}: does not go with tools; leave one of them out", param=name)
@@ -129,10 +130,14 @@ def _any_call(asked: ChatRequest) -> dict[str, Any]:
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": f["name"]}, "arguments": f["parameters"]},
+            "properties": {
+                "name": {"const": f["name"]},
+                # An id of its own makes "#/$defs/…" mean those of this function.
+                "arguments": {"type": "object", **f["parameters"], "$id": f"urn:function:{index}"},
+            },
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
-        for f in functions
+        for index, f in enumerate(functions)
     ]
     return calls[0] if len(calls) == 1 else {"anyOf": calls}

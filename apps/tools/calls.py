@@ -3,8 +3,8 @@
 import json
 import secrets
 import string
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 _LETTERS = string.ascii_letters + string.digits
@@ -18,16 +18,32 @@ class Content:
 
 
 @dataclass(frozen=True)
-class ToolCall:
-    """A whole call; `index` counts the calls of a reply, `arguments` is the JSON of an object."""
+class CallStart:
+    """The model begins to call `name`; the calls of a reply are numbered from 0."""
 
     index: int
     id: str
     name: str
+
+
+@dataclass(frozen=True)
+class CallArguments:
+    """A piece of the JSON text of a call's arguments."""
+
+    index: int
+    text: str
+
+
+Event = Content | CallStart | CallArguments
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call put together; `arguments` is the JSON of an object."""
+
+    id: str
+    name: str
     arguments: str
-
-
-Event = Content | ToolCall
 
 
 @dataclass(frozen=True)
@@ -41,6 +57,21 @@ class Call:
 
 class Malformed(Exception):
     """What began like a call is none; never leaves this package."""
+
+
+def gather(events: Iterable[Event]) -> tuple[str, list[ToolCall]]:
+    """The text of a reply, and its calls."""
+    text, calls = "", []
+    for event in events:
+        match event:
+            case Content():
+                text += event.text
+            case CallStart():
+                calls.append(ToolCall(event.id, event.name, ""))
+            case CallArguments():
+                call = calls[event.index]
+                calls[event.index] = replace(call, arguments=call.arguments + event.text)
+    return text, calls
 
 
 def new_call_id(prefix: str = "call_", length: int = 24) -> str:

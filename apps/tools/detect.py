@@ -6,7 +6,7 @@ from typing import Any
 
 from ...runtime.chat_template import ChatTemplate
 from ...runtime.errors import InputError
-from .calls import ToolCall
+from .calls import gather
 from .format import ToolFormat
 from .formats import FORMATS
 
@@ -78,6 +78,5 @@ def _written(template: ChatTemplate, as_text: bool) -> str:
 
 def _reads(format: ToolFormat, written: str) -> bool:
     parser = format.parser([_TOOL])
-    events = [*parser.feed(written), *parser.finish()]
-    calls = [event for event in events if isinstance(event, ToolCall)]
+    _, calls = gather([*parser.feed(written), *parser.finish()])
     return [(c.name, json.loads(c.arguments)) for c in calls] == [(_NAME, _ARGUMENTS)]

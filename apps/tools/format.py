@@ -27,17 +27,20 @@ class ToolFormat:
     hints: tuple[str, ...] = ()  # in a template that only describes calls and never renders one
     short_ids: bool = False  # ids of calls are nine letters or digits (Mistral)
     arguments_as_text: bool = False  # the template wants arguments as JSON text, not as an object
+    opening: re.Pattern[str] | None = None  # what precedes the JSON of a call's arguments: its name
 
     def parser(
         self,
         tools: Sequence[Mapping[str, Any]] = (),
         *,
+        early: bool = False,
         new_id: Callable[[], str] | None = None,
     ) -> ToolParser:
         """A parser for one reply. `tools` are those that the model was offered; with none given,
-        any name is taken. `new_id` makes the ids of calls that the model gives none.
+        any name is taken. `early`: long calls are told before they are whole. `new_id` makes the
+        ids of calls that the model gives none.
         """
-        return ToolParser(self, tools, new_id or self.new_id)
+        return ToolParser(self, tools, early, new_id or self.new_id)
 
     def new_id(self) -> str:
         """A random id: `call_` and 24 letters or digits, or nine of them where these are wanted."""

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .calls import Call, Content, Event, Malformed, ToolCall
+from .calls import Call, CallArguments, CallStart, Content, Event, Malformed
+from .early import EarlyCall
 from .scanner import Scanner, Waiting, open_end
 
 if TYPE_CHECKING:
@@ -12,21 +13,31 @@ if TYPE_CHECKING:
 
 class ToolParser:
     """Takes the text of one reply, gives its events; however the text is cut, they are the same,
-    but for where one `Content` ends and the next begins.
+    but for where one `Content` ends and the next begins, or one `CallArguments`.
 
     What is no call, or a malformed one, or names a tool that was not offered, is content, to the
     letter. White space between text and a call, or two calls, belongs to neither.
     """
 
     def __init__(
-        self, format: "ToolFormat", tools: Sequence[Mapping[str, Any]], new_id: Callable[[], str]
+        self,
+        format: "ToolFormat",
+        tools: Sequence[Mapping[str, Any]],
+        early: bool,
+        new_id: Callable[[], str],
     ) -> None:
-        """`tools` as in a request to OpenAI; with none, every name is taken."""
+        """`tools` as in a request to OpenAI; with none, every name is taken.
+
+        With `early`, the arguments of a long call are told while they come (`EarlyCall`): of one
+        that turns out to be malformed then, the rest is content.
+        """
         self._format, self._new_id = format, new_id
+        self._opening = format.opening if early else None
         self._tools = {tool["name"]: tool for tool in map(_function, tools)}
         self._scanner = Scanner()
         self._events: list[Event] = []
         self._calls = 0
+        self._early: EarlyCall | None = None  # in the block that is being read
         self._space = ""  # said when text follows
         self._fresh = True  # nothing was said since the beginning or a call
         self._work = self._run()
@@ -58,18 +69,54 @@ class ToolParser:
         scanner = self._scanner
         while (yield from self._seek()):
             start = scanner.at
+            self._early = EarlyCall(self._opening, start) if self._opening else None
             try:
-                calls = yield from self._format.block(scanner, self._tools)
+                calls = yield from self._block()
                 self._check(calls)
             except Malformed:
                 scanner.at = max(scanner.at, start + 1)
-                self._say(scanner.text[start : scanner.at])
+                told = self._tell(scanner.at)
+                self._say(scanner.text[self._early.at if told else start : scanner.at])
                 continue
+            if self._tell(scanner.at):
+                self._events.append(CallArguments(self._calls - 1, "}"))
+                calls = calls[1:]
             self._space, self._fresh = "", True
             for call in calls:
-                call_id = call.id if self._format.takes_id(call.id) else self._new_id()
-                self._events.append(ToolCall(self._calls, call_id, call.name, call.arguments))
-                self._calls += 1
+                self._begin(call)
+                self._events.append(CallArguments(self._calls - 1, call.arguments))
+
+    def _block(self) -> Waiting[list[Call]]:
+        """The calls of the block that begins here, what can be told early being told."""
+        block = self._format.block(self._scanner, self._tools)
+        while True:
+            try:
+                next(block)
+            except StopIteration as done:
+                return done.value
+            self._tell(len(self._scanner.text))
+            yield
+
+    def _tell(self, end: int) -> bool:
+        """Tell early what can be of the text up to `end`; whether anything has been."""
+        early = self._early
+        if early is None:
+            return False
+        begun, told = early.call is not None, early.more(self._scanner.text, end)
+        if early.call is None or (self._tools and early.call.name not in self._tools):
+            return False
+        if not begun:
+            self._space, self._fresh = "", True
+            self._begin(early.call)
+        if told:
+            self._events.append(CallArguments(self._calls - 1, told))
+        return True
+
+    def _begin(self, call: Call) -> None:
+        """Number a call, and tell its name."""
+        call_id = call.id if self._format.takes_id(call.id) else self._new_id()
+        self._events.append(CallStart(self._calls, call_id, call.name))
+        self._calls += 1
 
     def _seek(self) -> Waiting[bool]:
         """Stand where the next call may begin, having said what comes before; False at the end."""

@@ -1,6 +1,7 @@
 """Where a graph computes several tokens of a call as one by one, drafts change no token at all."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -78,6 +79,26 @@ def test_graphs_with_products_in_floats_do_not_claim_it(checkpoint, tmp_path, op
     engine = OrtEngine(open_folder(folder, kv="float"), threads=1)
     assert not engine.info.rows_alike
     assert engine.open().verifiable(40, 64) == 64
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_where_a_repeatable_prompt_is_cut_changes_no_bit(folder, threads):
+    """What a cache holds decides on no token then; else, long calls see their own more exactly."""
+    ids = np.random.default_rng(0).integers(0, 97, 150).tolist()
+
+    def logits(engine, *cuts):
+        session = engine.open()
+        for begin, end in pairwise((0, *cuts, len(ids))):
+            found = session.prefill(ids[begin:end])
+        return found, session.step(5)
+
+    cuts = [(), (1,), (16, 32), (17,), (149,), (40, 41, 100)]
+    engine = OrtEngine(open_folder(folder), threads=threads, repeatable=True)
+    whole, *others = (logits(engine, *each) for each in cuts)
+    for other in others:
+        np.testing.assert_array_equal(other, whole)
+    quicker = OrtEngine(open_folder(folder), threads=threads)
+    assert not np.array_equal(logits(quicker), logits(quicker, 40))
 
 
 def test_it_is_on_by_default_where_nothing_changes(folder, byte_tokenizer, checkpoint):

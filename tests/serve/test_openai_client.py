@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import openai
 import pytest
@@ -222,6 +223,7 @@ def test_the_async_client(tiny_server: Served, tiny: Model) -> None:
         ({"model": "gpt"}, openai.NotFoundError, "model"),
         ({"temperature": 3}, openai.BadRequestError, "temperature"),
         ({"top_p": "high"}, openai.BadRequestError, "top_p"),
+        ({"frequency_penalty": -(10**400)}, openai.BadRequestError, "frequency_penalty"),
         ({"n": 1.5}, openai.BadRequestError, "n"),
         ({"logit_bias": {"9999": 1}}, openai.BadRequestError, "logit_bias"),
         ({"top_logprobs": 2}, openai.BadRequestError, "top_logprobs"),
@@ -286,6 +288,14 @@ def test_a_full_queue_and_a_failing_model(byte_tokenizer) -> None:
         stream = client.chat.completions.create(model="tiny", messages=TURN, stream=True)
         with pytest.raises(openai.APIError, match="no luck"):
             list(stream)
-        with pytest.raises(openai.RateLimitError) as raised:
+        with pytest.raises(openai.BadRequestError, match="asks for 3 replies"):
             client.chat.completions.create(model="tiny", messages=TURN, n=3)
+        begun = threading.Event()
+        served.service.scheduler.call(begun.wait)
+        with client.chat.completions.with_streaming_response.create(
+            model="tiny", messages=TURN, stream=True
+        ):
+            with pytest.raises(openai.RateLimitError, match="queue is full") as raised:
+                client.chat.completions.create(model="tiny", messages=TURN)
+            begun.set()
         assert int(raised.value.response.headers["retry-after"]) >= 1

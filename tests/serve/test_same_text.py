@@ -33,20 +33,23 @@ def chat(model: Path, *args: object) -> str:
     return run.out
 
 
-@pytest.mark.parametrize("backend", ["onnx", "mlx"])
-def test_chat_and_server(tmp_path: Path, tiny_folder: Path, backend: str) -> None:
-    model = tiny_folder if backend == "onnx" else make_chat_model(tmp_path / "model")
-    args = ("--backend", backend, "--seed", 7, "--temperature", 0.8, "--max-tokens", 20)
-    with serving(load_model(str(model), backend), context=512) as served:
-        said = transcript(served.url, seed=7, temperature=0.8, max_tokens=20)
-    assert chat(model, *args) == "".join(f"{text}\n" for text in said)
+def test_chat_and_server_on_both_engines(tmp_path: Path, tiny_folder: Path) -> None:
+    checkpoint = make_chat_model(tmp_path / "model")
+    transcripts = []
+    for backend, model in (("onnx", tiny_folder), ("mlx", checkpoint)):
+        args = ("--backend", backend, "--seed", 7, "--temperature", 0.8, "--max-tokens", 20)
+        with serving(load_model(str(model), backend, precise=backend == "onnx")) as served:
+            said = transcript(served.url, seed=7, temperature=0.8, max_tokens=20)
+        assert chat(model, *args) == "".join(f"{text}\n" for text in said)
+        transcripts.append(said)
+    assert transcripts[0] == transcripts[1]
 
 
 @pytest.mark.slow
 def test_smollm2_in_company() -> None:
     """q4 on onnxruntime: the chat's text, and every reply the same alone and among others."""
     path = smollm2_gguf()
-    model = load_model(str(path), "onnx", weights="q4")
+    model = load_model(str(path), "onnx", weights="q4", repeatable=True)
     questions = [f"Tell me about the number {n}." for n in range(8)]
     with serving(model, slots=8) as served:
         client = OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0)
@@ -65,3 +68,17 @@ def test_smollm2_in_company() -> None:
     assert together == alone
     args = ("--backend", "onnx", "--seed", 1, "--temperature", 0.7, "--max-tokens", 40)
     assert chat(path, *args) == "".join(f"{text}\n" for text in said)
+
+
+@pytest.mark.slow
+def test_smollm2_answers_the_same_request_the_same_again() -> None:
+    """What the slots hold by then decides on no token, though the quick graph rounds."""
+    model = load_model(str(smollm2_gguf()), "onnx", weights="q4", repeatable=True)
+    with serving(model, slots=4) as served:
+        client = OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0)
+        for seed in range(3):
+            turn = [{"role": "user", "content": f"Name two nice things about {seed * 37}."}]
+            options = {"model": "tiny", "messages": turn, "max_tokens": 30, "temperature": 0.8}
+            done = [client.chat.completions.create(**options, seed=seed) for _ in range(2)]
+            assert done[1].usage.prompt_tokens_details.cached_tokens > 0
+            assert done[0].choices[0].message.content == done[1].choices[0].message.content

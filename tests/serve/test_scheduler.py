@@ -1,8 +1,10 @@
 """Continuous batching: what a reply says depends on nobody, and nobody waits for long."""
 
 import asyncio
+import gc
 import itertools
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -285,6 +287,35 @@ def test_a_full_queue_refuses(byte_tokenizer: Path) -> None:
         assert scheduler.metrics.rejected == 1
 
 
+def test_without_a_queue_nobody_waits(byte_tokenizer: Path) -> None:
+    model = fake_model(byte_tokenizer)
+
+    async def run(scheduler: Scheduler) -> None:
+        ticket = scheduler.submit(ask(b"abc", max_tokens=400))
+        await anext(ticket.pieces())
+        with pytest.raises(QueueFull):
+            scheduler.submit(ask(b"abc"))
+        scheduler.cancel(ticket)
+        wait_until(lambda: scheduler.state()["busy"] == 0)
+        await collect(scheduler.submit(ask(b"abc")))
+
+    with scheduling(model, slots=1, queue=0) as scheduler:
+        asyncio.run(run(scheduler))
+
+
+def test_more_replies_than_are_ever_taken_are_refused_for_good(byte_tokenizer: Path) -> None:
+    model = fake_model(byte_tokenizer)
+
+    async def run(scheduler: Scheduler) -> None:
+        with pytest.raises(ApiError, match="6 replies, and this server takes 5") as refused:
+            scheduler.submit(ask(b"abc", count=6))
+        assert refused.value.status == 400
+        assert len(await collect(scheduler.submit(ask(b"abc", count=5)))) == 5
+
+    with scheduling(model, slots=2, queue=3) as scheduler:
+        asyncio.run(run(scheduler))
+
+
 def test_a_cancelled_request_frees_its_slot_within_a_step(byte_tokenizer: Path) -> None:
     model = fake_model(byte_tokenizer)
 
@@ -373,6 +404,19 @@ def test_what_waits_is_told_when_the_scheduler_ends(byte_tokenizer: Path) -> Non
 
     with scheduling(model, slots=1) as scheduler:
         asyncio.run(run(scheduler))
+
+
+def test_a_slot_that_is_given_up_frees_its_memory_at_once(byte_tokenizer: Path) -> None:
+    batch = fake_model(byte_tokenizer).generator.engine.open_batch(2, 64)
+    gc.disable()
+    try:
+        session = batch.open()
+        gone = weakref.ref(session)
+        batch.close(session)
+        del session
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_calls_run_between_steps_in_the_engines_thread(byte_tokenizer: Path) -> None:

@@ -111,7 +111,13 @@ def test_bad_bodies_are_400(http: httpx.Client, body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"temperature": 1}, {"max_tokens": 2.0}, {"stream": False, "stop": []}, {"seed": None}],
+    [
+        {"temperature": 1},
+        {"max_tokens": 2.0},
+        {"stream": False, "stop": []},
+        {"seed": None},
+        {"chat_template_kwargs": {"self": 1, "a b": 2}},
+    ],
     ids=lambda fields: next(iter(fields)),
 )
 def test_harmless_spellings_are_taken(http: httpx.Client, fields: dict) -> None:

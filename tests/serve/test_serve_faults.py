@@ -195,6 +195,18 @@ def test_a_body_that_never_comes(byte_tokenizer: Path) -> None:
         check_right(served)
 
 
+def test_a_client_that_leaves_while_it_sends(
+    fake_server: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with connect(fake_server) as connection:
+        connection.sendall(request(fake_server, BODY)[:-5])
+    counts = fake_server.service.metrics.requests
+    wait_until(lambda: counts.total())
+    assert list(counts) == [("/v1/chat/completions", 499)]
+    assert capfd.readouterr().err == ""
+    check_right(fake_server)
+
+
 def test_more_connections_than_are_taken(byte_tokenizer: Path) -> None:
     with serving(fake_model(byte_tokenizer), connections=8) as served:
         with contextlib.ExitStack() as stack:

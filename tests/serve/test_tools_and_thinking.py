@@ -88,6 +88,60 @@ def test_streamed_calls(answering) -> None:
     assert [json.loads(calls[i]["arguments"]) for i in (0, 1)] == [ARGUMENTS, {}]
 
 
+LONG = {"city": "Paris", "note": 'A "note" é\n' * 24}
+LONG_CALL = f'<tool_call>\n{{"name": "weather", "arguments": {json.dumps(LONG)}}}\n</tool_call>'
+
+
+def test_long_arguments_are_streamed_while_they_come(answering) -> None:
+    client, anthropic = answering(LONG_CALL)
+    chunks = client.chat.completions.create(model="tiny", messages=TURN, tools=TOOLS, stream=True)
+    choices = [chunk.choices[0] for chunk in chunks]
+    deltas = [delta for choice in choices for delta in choice.delta.tool_calls or []]
+    assert deltas[0].id
+    assert deltas[0].function.name == "weather"
+    assert len(deltas) > 100
+    assert json.loads("".join(delta.function.arguments for delta in deltas)) == LONG
+    assert choices[-1].finish_reason == "tool_calls"
+    options = {"model": "tiny", "messages": TURN, "tools": ANTHROPIC, "max_tokens": 900}
+    with anthropic.messages.stream(**options) as stream:
+        seen = [event.snapshot for event in stream if event.type == "input_json"]
+        message = stream.get_final_message()
+    assert len(seen) > 100
+    assert message.content[0].input == LONG
+    with client.responses.stream(model="tiny", input="Weather?", tools=FLAT) as events:
+        kinds = [event.type for event in events]
+        (call,) = events.get_final_response().output
+    assert kinds.count("response.function_call_arguments.delta") > 100
+    assert json.loads(call.arguments) == LONG
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["malformed", "cut-off"])
+def test_a_streamed_call_that_breaks_off_is_not_to_be_made(answering, cut: bool) -> None:
+    client, anthropic = answering(LONG_CALL.replace("}}", ", }}"))
+    longest = 400 if cut else 900
+    options = {"model": "tiny", "messages": TURN, "max_tokens": longest}
+    chunks = client.chat.completions.create(**options, tools=TOOLS, stream=True)
+    choices = [chunk.choices[0] for chunk in chunks]
+    deltas = [delta for choice in choices for delta in choice.delta.tool_calls or []]
+    with pytest.raises(ValueError, match="line 1"):
+        json.loads("".join(delta.function.arguments for delta in deltas))
+    text = "".join(choice.delta.content or "" for choice in choices)
+    assert text == ("" if cut else "}}\n</tool_call>")
+    assert choices[-1].finish_reason == ("length" if cut else "stop")
+    with anthropic.messages.stream(**options, tools=ANTHROPIC) as stream:
+        message = stream.get_final_message()
+    assert message.stop_reason == ("max_tokens" if cut else "end_turn")
+    with client.responses.stream(
+        model="tiny", input="Weather?", tools=FLAT, max_output_tokens=longest
+    ) as events:
+        call, *rest = list(events)[-1].response.output
+    assert (call.type, call.status) == ("function_call", "incomplete")
+    assert [item.type for item in rest] == ([] if cut else ["message"])
+    whole = client.chat.completions.create(**options, tools=TOOLS).choices[0].message
+    assert whole.tool_calls is None
+    assert whole.content == LONG_CALL.replace("}}", ", }}")[:longest]
+
+
 def test_the_helper_that_gathers_a_stream(answering) -> None:
     client, _ = answering(CALL)
     with client.chat.completions.stream(model="tiny", messages=TURN, tools=TOOLS) as stream:
@@ -154,6 +208,31 @@ def test_a_call_that_is_required_is_one(answering, stream: bool) -> None:
         message = anthropic.messages.create(**options)
     assert message.stop_reason == "tool_use"
     assert message.content[0].input["city"] in ("Paris", "Rome")
+
+
+def test_each_functions_references_are_its_own(answering) -> None:
+    """Schemas with $defs, as pydantic writes them."""
+    client, _ = answering(None)
+
+    def tool(name: str, city: str) -> dict[str, Any]:
+        defs = {"City": {"const": city}}
+        properties = {"city": {"$ref": "#/$defs/City"}}
+        schema = {"type": "object", "properties": properties, "required": ["city"], "$defs": defs}
+        strict = {**schema, "additionalProperties": False}
+        return {"type": "function", "function": {"name": name, "parameters": strict}}
+
+    cities = {"weather": "Paris", "clock": "Rome"}
+    tools = [tool(name, city) for name, city in cities.items()]
+    seen = set()
+    for seed in range(8):
+        done = client.chat.completions.create(
+            model="tiny", messages=TURN, tools=tools, tool_choice="required", seed=seed,
+            temperature=1,
+        )  # fmt: skip
+        made = done.choices[0].message.tool_calls[0].function
+        assert json.loads(made.arguments) == {"city": cities[made.name]}
+        seen.add(made.name)
+    assert seen == set(cities)
 
 
 def test_results_go_back_to_the_template(answering) -> None:
@@ -267,10 +346,17 @@ def test_tools_that_cannot_be_used_are_refused(answering, byte_tokenizer: Path) 
         client.chat.completions.create(**options, tools=TOOLS, tool_choice=other)
     with refused("tool_choice"):
         client.chat.completions.create(**options, tool_choice="required")
-    with refused("response_format"):
-        client.chat.completions.create(
-            **options, tools=TOOLS, response_format={"type": "json_object"}
-        )
+    for choice in ("auto", "required"):
+        with refused("response_format"):
+            client.chat.completions.create(
+                **options,
+                tools=TOOLS,
+                tool_choice=choice,
+                response_format={"type": "json_object"},
+            )
+    text = {"name": "f", "parameters": {"type": "string"}}
+    with refused("tools[0].function.parameters.type"):
+        client.chat.completions.create(**options, tools=[{"type": "function", "function": text}])
     with serving(fake_model(byte_tokenizer)) as served:
         plain = OpenAI(base_url=f"{served.url}/v1", api_key="x", max_retries=0)
         with refused("tools"):

@@ -1,5 +1,10 @@
-"""Small chat templates of our own that write calls of tools, one for each format."""
+"""Small chat templates of our own that write calls of tools, one for each format, and pieces of
+what models write.
+"""
 
+from itertools import pairwise
+
+from pippin.apps.tools.formats import FORMATS
 from pippin.runtime.chat_template import ChatTemplate
 
 _FRAME = (
@@ -75,7 +80,22 @@ CALLS = {
 }
 
 
+# What means something to any of the formats, and what does not.
+MARKS = sorted(
+    {mark for format in FORMATS for mark in (*format.begins, *format.shown)}
+    | set("{}[]()\"'\\,:=; \n")
+    | {'{"name": "add", "arguments": {}}', '{"name": "add", "parameters": {"a": 1}}', "```json"}
+    | {"add", "[add(a=1)]", "</function>", "<parameter=a>", "</parameter>", "name", "x", "é😀"}
+)
+
+
 def tool_template(kind: str) -> ChatTemplate:
     """The template of one format of `CALLS`."""
     before, call, after = CALLS[kind]
     return ChatTemplate(_FRAME.format(before=before, call=call, after=after), {})
+
+
+def cut(text: str, places: list[int]) -> list[str]:
+    """The pieces of a text that is cut at these places, wherever they are."""
+    bounds = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
+    return [text[start:end] for start, end in pairwise(bounds)]

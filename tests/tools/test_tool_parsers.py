@@ -3,16 +3,24 @@
 import json
 import keyword
 import re
-from itertools import count, pairwise
+from itertools import count
 from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pippin.apps.tools import Content, ToolCall, ToolFormat, detect
+from pippin.apps.tools import (
+    CallArguments,
+    CallStart,
+    Content,
+    ToolCall,
+    ToolFormat,
+    detect,
+    gather,
+)
 from pippin.apps.tools.formats import FORMATS
-from support.tool_formats import CALLS, tool_template
+from support.tool_formats import CALLS, MARKS, cut, tool_template
 
 ALL = {format.name: format for format in FORMATS}
 # json.loads, as the tests use it, and XML-like values give these back as they were
@@ -31,18 +39,14 @@ NAMES = ("get_weather", "add", "search.web")
 TOOLS = [{"type": "function", "function": {"name": name, "parameters": {}}} for name in NAMES]
 
 
-def cut(text: str, places: list[int]) -> list[str]:
-    bounds = [0, *sorted(place % (len(text) + 1) for place in places), len(text)]
-    return [text[start:end] for start, end in pairwise(bounds)]
-
-
 def parse(format: ToolFormat, *pieces: str, tools: Any = ()) -> tuple[str, list[ToolCall]]:
     """All content, and the calls with ids 0, 1, …"""
     numbers = count()
     parser = format.parser(tools, new_id=lambda: str(next(numbers)))
     events = [event for piece in pieces for event in parser.feed(piece)] + parser.finish()
-    text = "".join(event.text for event in events if isinstance(event, Content))
-    return text, [event for event in events if isinstance(event, ToolCall)]
+    starts = [event.index for event in events if isinstance(event, CallStart)]
+    assert starts == list(range(len(starts)))
+    return gather(events)
 
 
 def typed(name: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
@@ -79,7 +83,7 @@ def test_what_a_template_writes_is_read_again(kind, arguments, name, content, pl
     tools = typed(name, arguments)
     text, calls = parse(format, reply, tools=tools)
     assert text == content
-    assert [(c.index, c.name, json.loads(c.arguments)) for c in calls] == [(0, name, arguments)]
+    assert [(call.name, json.loads(call.arguments)) for call in calls] == [(name, arguments)]
     assert calls[0].id == ("abcdefgh1" if kind in ("mistral", "mistral, second") else "0")
     assert parse(format, *cut(reply, places), tools=tools) == (text, calls)
 
@@ -99,17 +103,8 @@ def test_several_calls_in_one_reply(kind: str) -> None:
     tools = typed("add", {"x": 0, "s": ""})
     text, found = parse(format, reply, tools=tools)
     assert text == ""
-    assert [call.index for call in found] == [0, 1, 2]
     assert [json.loads(call.arguments)["x"] for call in found] == [0, 1, 2]
     assert parse(format, *reply, tools=tools) == (text, found)
-
-
-MARKS = sorted(
-    {mark for format in FORMATS for mark in (*format.begins, *format.shown)}
-    | set("{}[]()\"'\\,:=; \n")
-    | {'{"name": "add", "arguments": {}}', '{"name": "add", "parameters": {"a": 1}}', "```json"}
-    | {"add", "[add(a=1)]", "</function>", "<parameter=a>", "</parameter>", "name", "x", "é😀"}
-)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -266,8 +261,10 @@ def test_content_is_told_at_once_and_a_call_when_it_is_whole() -> None:
     assert parser.feed("see <b>") == [Content(" see <b>")]
     assert parser.feed("\n<tool") == []
     assert parser.feed('_call>{"name": "add", "arguments": {}}</tool_') == []
-    (call,) = parser.feed("call>")
-    assert (call.name, call.arguments) == ("add", "{}")
+    call, arguments = parser.feed("call>")
+    assert arguments == CallArguments(0, "{}")
+    assert isinstance(call, CallStart)
+    assert call.name == "add"
     assert call.id.startswith("call_")
     assert len(call.id) == len("call_") + 24
     assert parser.feed("\n") == []
@@ -278,7 +275,7 @@ def test_a_long_call_in_small_pieces_takes_linear_time() -> None:
     text = json.dumps({"name": "add", "arguments": {"a": '"}{' * 30_000}})
     parser = ALL["hermes"].parser()
     events = [event for piece in f"<tool_call>{text}</tool_call>" for event in parser.feed(piece)]
-    assert len(json.loads(events[0].arguments)["a"]) == 90_000
+    assert len(json.loads(events[1].text)["a"]) == 90_000
 
 
 @pytest.mark.parametrize(("name", "shape"), [("hermes", r"call_\w{24}"), ("mistral", r"\w{9}")])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pippin.apps.tools import Content, ToolCall, detect
+from pippin.apps.tools import detect, gather
 from pippin.runtime.chat_template import ChatTemplate
 from pippin.runtime.errors import InputError
 from support.corpora import template_sources
@@ -91,11 +91,10 @@ def test_the_calls_of_a_public_template_are_read_again(kind: str, name: str) -> 
     start = 0 if whole.startswith(before) else whole.rindex(QUESTION["content"])
     parser = format.parser([TOOL])
     events = [event for char in written[start:] for event in parser.feed(char)] + parser.finish()
-    calls = [event for event in events if isinstance(event, ToolCall)]
+    content, calls = gather(events)
     assert [(call.name, json.loads(call.arguments)) for call in calls] == [
         ("get_weather", ARGUMENTS)
     ] * number
-    content = "".join(event.text for event in events if isinstance(event, Content))
     assert "get_weather" not in content
 
 

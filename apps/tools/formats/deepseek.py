@@ -1,5 +1,6 @@
 """DeepSeek V3, R1 and V3.1: a name and JSON between marks of their own."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from ..scanner import Scanner, Waiting
 
 _ALL_BEGIN, _ALL_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _BEGIN, _SEPARATOR, _END = "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁call▁end｜>"
+
+_ALL, _ONE, _NEXT = map(re.escape, (_ALL_BEGIN, _BEGIN, _SEPARATOR))
 
 
 def _block(scanner: Scanner, tools: Mapping[str, Any]) -> Waiting[list[Call]]:
@@ -51,4 +54,8 @@ FORMAT = ToolFormat(
     begins=(_ALL_BEGIN, _BEGIN),
     shown=(_ALL_BEGIN, _ALL_END, _BEGIN, _SEPARATOR, _END),
     hints=(_BEGIN,),
+    opening=re.compile(
+        rf"(?:{_ALL})?\s*{_ONE}(?:\w*{_NEXT}(?=[^{{\s]))?"  # up to V3 a type stands before the name
+        rf"(?P<name>[^\n{{<]+?)(?:{_NEXT}|\n```json)\s*(?=\{{)"
+    ),
 )

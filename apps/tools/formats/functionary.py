@@ -1,5 +1,6 @@
 """Functionary 3.1 and Llama 3.1 with own functions: <function=NAME>{…}</function>"""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,4 +20,10 @@ def _block(scanner: Scanner, tools: Mapping[str, Any]) -> Waiting[list[Call]]:
     return [Call(name, arguments)]
 
 
-FORMAT = ToolFormat("functionary", _block, begins=(_BEGIN,), hints=("=example_function_name>{",))
+FORMAT = ToolFormat(
+    "functionary",
+    _block,
+    begins=(_BEGIN,),
+    hints=("=example_function_name>{",),
+    opening=re.compile(rf"{_BEGIN}(?P<name>[^>]+)>\s*(?=\{{)"),
+)

@@ -1,5 +1,6 @@
 """GPT-OSS: <|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{…}<|call|>"""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,4 +33,7 @@ FORMAT = ToolFormat(
     _block,
     begins=_BEGINS,
     shown=("<|start|>", "<|channel|>", "<|constrain|>", _MESSAGE, "<|call|>"),
+    opening=re.compile(
+        rf"(?s:.*?){re.escape(_TO)}(?P<name>[^\s<]+)(?s:.*?){re.escape(_MESSAGE)}\s*(?=\{{)"
+    ),
 )

@@ -3,10 +3,12 @@
 <tool_call>{"name": …, "arguments": {…}}</tool_call>
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ..calls import Call, read_call, read_json
+from ..early import JSON_OPENING
 from ..format import ToolFormat
 from ..scanner import Scanner, Waiting
 
@@ -21,4 +23,11 @@ def _block(scanner: Scanner, tools: Mapping[str, Any]) -> Waiting[list[Call]]:
     return [call]
 
 
-FORMAT = ToolFormat("hermes", _block, begins=(BEGIN,), shown=(BEGIN, END), hints=(BEGIN,))
+FORMAT = ToolFormat(
+    "hermes",
+    _block,
+    begins=(BEGIN,),
+    shown=(BEGIN, END),
+    hints=(BEGIN,),
+    opening=re.compile(rf"{BEGIN}\s*{JSON_OPENING}"),
+)

@@ -1,9 +1,11 @@
 """Llama 3.1 to 3.3: {"name": …, "parameters": {…}} as the reply, or behind <|python_tag|>."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from ..calls import Call, Malformed, read_call, read_json
+from ..early import JSON_OPENING
 from ..format import ToolFormat
 from ..scanner import Scanner, Waiting
 
@@ -27,5 +29,11 @@ def _block(scanner: Scanner, tools: Mapping[str, Any]) -> Waiting[list[Call]]:
 
 
 FORMAT = ToolFormat(
-    "llama3", _block, begins=(TAG,), bare="{", shown=(TAG,), hints=(TAG, '{"name": function name')
+    "llama3",
+    _block,
+    begins=(TAG,),
+    bare="{",
+    shown=(TAG,),
+    hints=(TAG, '{"name": function name'),
+    opening=re.compile(rf"(?:{re.escape(TAG)})?\s*{JSON_OPENING}"),
 )

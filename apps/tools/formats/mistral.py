@@ -1,5 +1,6 @@
 """Mistral: [TOOL_CALLS] [{"name": …, "arguments": {…}}], later [TOOL_CALLS]name[ARGS]{…}"""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,4 +39,8 @@ FORMAT = ToolFormat(
     shown=(BEGIN, CALL_ID, ARGS),
     hints=(BEGIN,),
     short_ids=True,
+    opening=re.compile(
+        r"\[TOOL_CALLS\]\s*(?P<name>[^\s\[{]+)(?:\[CALL_ID\](?P<id>[^\s\[{]+))?"
+        r"(?:\[ARGS\])?\s*(?=\{)"
+    ),
 )
