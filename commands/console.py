@@ -31,19 +31,27 @@ def write(text: str) -> None:
 
 
 def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> None:
+    """`table_lines` on stdout."""
+    for line in table_lines(rows, headers):
+        click.echo(line)
+
+
+def table_lines(rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> list[str]:
     """Columns two spaces apart; those that hold numbers only are set flush right."""
     lines = [list(headers), *rows] if headers else list(rows)
     if not lines:
-        return
+        return []
     columns = list(zip(*lines, strict=True))
     widths = [max(map(len, column)) for column in columns]
     numeric = [all(map(_is_number, column[bool(headers) :])) for column in columns]
+    made = []
     for line in lines:
         cells = [
             text.rjust(width) if right else text.ljust(width)
             for text, width, right in zip(line, widths, numeric, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        made.append("  ".join(cells).rstrip())
+    return made
 
 
 def _is_number(text: str) -> bool:

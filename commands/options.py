@@ -191,20 +191,19 @@ generation_config.json recommends, if it asks for sampling; else each token is t
 A filter such as --top-p without --temperature samples at temperature 1."""
 
 
-def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """All of `SamplingParams`; the command gets those that were given as one dict, `sampling`."""
+def sampling_options(
+    function: Callable[..., Any], *, length_and_lookup: bool = True
+) -> Callable[..., Any]:
+    """All of `SamplingParams`; the command gets those that were given as one dict, `sampling`.
+
+    Without `length_and_lookup`, --max-tokens and --prompt-lookup are left out.
+    """
     section: dict[str, Any] = {"cls": SectionedOption, "section": "Sampling"}
-    options = [
+    alone = [
         click.option(
             "--max-tokens",
             type=int,
             help="Longest reply, in tokens.  [default: 1024, or what the context leaves]",
-        ),
-        click.option(
-            "--stop", multiple=True, metavar="TEXT", help="End the reply at TEXT. May be repeated."
-        ),
-        click.option(
-            "--ignore-eos", is_flag=True, default=None, help="Run on past end-of-turn tokens."
         ),
         click.option(
             "--prompt-lookup/--no-prompt-lookup",
@@ -213,6 +212,16 @@ def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Guess several tokens at once where the text repeats itself.  "
             "[default: where that changes no token]",
         ),
+    ]
+    options = [
+        *(alone[:1] if length_and_lookup else ()),
+        click.option(
+            "--stop", multiple=True, metavar="TEXT", help="End the reply at TEXT. May be repeated."
+        ),
+        click.option(
+            "--ignore-eos", is_flag=True, default=None, help="Run on past end-of-turn tokens."
+        ),
+        *(alone[1:] if length_and_lookup else ()),
         *(click.option(name, type=kind, help=text, **section) for name, kind, text in _NUMBERS),
         click.option(
             "--logit-bias",
@@ -224,7 +233,8 @@ def sampling_options(function: Callable[..., Any]) -> Callable[..., Any]:
         ),
     ]
     names = [number[0].removeprefix("--").replace("-", "_") for number in _NUMBERS]
-    names += ["logit_bias", "max_tokens", "stop", "ignore_eos", "prompt_lookup"]
+    names += ["logit_bias", "stop", "ignore_eos"]
+    names += ["max_tokens", "prompt_lookup"] if length_and_lookup else []
 
     @functools.wraps(function)
     def gather(*args: Any, **keywords: Any) -> Any:

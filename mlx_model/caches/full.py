@@ -29,6 +29,10 @@ class KVCache:
         """
         return self._storage.attend(q, self.append(keys, values), spec, **arrays)
 
+    def kept(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Keys and values [B, K, L, D] as attention reads them once they are stored."""
+        return self._storage.decode(self._storage.encode(keys, values))
+
     def append(self, keys: mx.array, values: mx.array) -> list[mx.array]:
         """Append [B, K, L, D]; the stored parts of all that the new tokens may see, S tokens."""
         parts = self._storage.encode(keys, values)

@@ -18,6 +18,9 @@ class Storage(Protocol):
     def encode(self, keys: mx.array, values: mx.array) -> list[mx.array]:
         """The parts of keys and values [B, K, L, D]."""
 
+    def decode(self, parts: list[mx.array]) -> tuple[mx.array, mx.array]:
+        """Keys and values [B, K, L, D] as attention reads them from `parts`."""
+
     def attend(
         self, q: mx.array, parts: list[mx.array], spec: AttentionSpec, **arrays: object
     ) -> mx.array | tuple[mx.array, mx.array]:
@@ -34,6 +37,10 @@ class Plain:
 
     def encode(self, keys: mx.array, values: mx.array) -> list[mx.array]:
         return [keys, values]
+
+    def decode(self, parts: list[mx.array]) -> tuple[mx.array, mx.array]:
+        keys, values = parts
+        return keys, values
 
     def attend(
         self, q: mx.array, parts: list[mx.array], spec: AttentionSpec, **arrays: object
@@ -59,6 +66,10 @@ class Affine:
         check_layout(keys.shape[-1], self.bits, self.group_size)
         layout = {"bits": self.bits, "group_size": self.group_size}
         return [*mx.quantize(keys, **layout), *mx.quantize(values, **layout)]
+
+    def decode(self, parts: list[mx.array]) -> tuple[mx.array, mx.array]:
+        layout = {"bits": self.bits, "group_size": self.group_size}
+        return mx.dequantize(*parts[:3], **layout), mx.dequantize(*parts[3:], **layout)
 
     def attend(
         self, q: mx.array, parts: list[mx.array], spec: AttentionSpec, **arrays: object

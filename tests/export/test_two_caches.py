@@ -157,9 +157,9 @@ def test_flash_attention_is_off_where_the_cache_is_int8(before, folder, monkeypa
         monkeypatch.setenv(FLASH, before)
     seen, real = [], ort_graph.open_session
 
-    def watched(*arguments):
+    def watched(*arguments, **options):
         seen.append(os.environ.get(FLASH))
-        return real(*arguments)
+        return real(*arguments, **options)
 
     monkeypatch.setattr(ort_graph, "open_session", watched)
     engine(folder, "int8")

@@ -1,32 +1,18 @@
 """Headless Chromium on the web page, with a stub of the server behind it."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from support import browser
 from support.chat_api import ChatApi, chat_api
-from support.consumer_packages import Missing, browser, node_modules
 
-playwright = pytest.importorskip("playwright.sync_api")
+axe, chromium, violations = browser.axe, browser.chromium, browser.violations
 
-_PACKAGE = Path(__file__).parent / "package.json"
+pytest.importorskip("playwright.sync_api")
+
 _MS = 10_000
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    try:
-        path = browser()
-    except Missing as error:
-        pytest.skip(str(error))
-    with playwright.sync_playwright() as driver:
-        # Tests may run as root, where there is no sandbox.
-        program = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        yield program
-        program.close()
 
 
 @pytest.fixture
@@ -72,29 +58,3 @@ def _is_fault(message: Any) -> bool:
 @pytest.fixture
 def page(new_page: Any) -> Any:
     return new_page()
-
-
-@pytest.fixture(scope="session")
-def axe() -> str:
-    """The source of axe-core."""
-    try:
-        modules = node_modules("axe-core", _PACKAGE)
-    except Missing as error:
-        pytest.skip(str(error))
-    return (modules / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def violations(axe: str) -> Any:
-    """What axe-core finds wrong with a page as it is now: one line a violation."""
-
-    def found(page: Any) -> list[str]:
-        page.evaluate(axe)
-        result = page.evaluate("() => axe.run()")
-        assert result["passes"]
-        return [
-            f"{one['id']}: {json.dumps([node['html'][:200] for node in one['nodes']])}"
-            for one in result["violations"]
-        ]
-
-    return found

@@ -1,0 +1,41 @@
+"""A browser, and a tiny model behind the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pippin.cli import cli
+from support import browser
+from support.command_line import make_chat_model
+
+axe, chromium, violations = browser.axe, browser.chromium, browser.violations
+
+
+@pytest.fixture(scope="session")
+def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint made for chat; tests must not change it."""
+    return make_chat_model(tmp_path_factory.mktemp("models") / "tiny-chat")
+
+
+@pytest.fixture(scope="session")
+def chat_folder(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model, exported; tests must not change it."""
+    from pippin.export.folder import export_folder
+    from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
+
+    out = tmp_path_factory.mktemp("exports") / "tiny-onnx"
+    return export_folder(open_checkpoint(chat_model), out, weights="fp32")
+
+
+@pytest.fixture
+def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Run a command in this process, with an empty store; what `main` reports is raised."""
+    monkeypatch.setenv("PIPPIN_HOME", str(tmp_path / "home"))
+
+    def run(*args: object, stdin: bytes = b"") -> Result:
+        texts = [str(arg) for arg in args]
+        return CliRunner().invoke(cli, texts, input=stdin, catch_exceptions=False)
+
+    return run
