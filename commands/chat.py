@@ -21,7 +21,6 @@ from .options import (
 from .terminal import piped_turns, stop_on_interrupt
 
 if TYPE_CHECKING:
-    from ..apps.chat import ChatSession
     from ..apps.chat.keeper import Keeper, Resumed
     from ..apps.structured import Grammar
 
@@ -80,8 +79,10 @@ def command(
     each of its lines is a turn.
     """
     from ..apps.chat import ChatSession
+    from ..apps.chat.documents import AttachedDocuments
     from ..apps.chat.keeper import Keeper
     from ..apps.chat.saved import ChatStore
+    from ..apps.embedders import load_embedder
     from ..apps.models import load_model
     from ..apps.reply import sampling_params
 
@@ -95,12 +96,15 @@ def command(
     with Progress() as progress:
 
         def load(name: str, **other: Any) -> Any:
-            return load_model(name, stages=progress.stage, fetch=fetch, **other)
+            return load_model(name, stages=progress.stage, fetch=fetch, repeatable=True, **other)
 
         session = ChatSession(load(**loading), sampling=sampling)
         progress.close()
         keeps = not no_save and (typed or name is not None)
-        keeper = Keeper(session, _kept(loading), store if keeps else None)
+        documents = AttachedDocuments(
+            lambda: load_embedder("minilm", fetch=fetch, stages=progress.stage)
+        )
+        keeper = Keeper(session, _kept(loading), store if keeps else None, documents)
         resumed = keeper.load(name, sampling) if name is not None else None
         if grammar is not None:
             session.hold_to(grammar)
@@ -111,7 +115,7 @@ def command(
         if typed:
             _talk(keeper, resumed, progress, load, stats)
         else:
-            _answer_lines(keeper, progress, stats)
+            _answer_lines(keeper, resumed, progress, stats)
 
 
 def _as_saved(ctx: click.Context, saved: dict[str, Any]) -> dict[str, Any]:
@@ -148,19 +152,36 @@ def _talk(
     begin(keeper, resumed, progress, load_another, stats)
 
 
-def _answer_lines(keeper: "Keeper", progress: Progress, stats: bool) -> None:
+def _answer_lines(
+    keeper: "Keeper", resumed: "Resumed | None", progress: Progress, stats: bool
+) -> None:
+    if resumed is not None:
+        for line in keeper.documents.restore(resumed.saved.documents, progress.stage):
+            note(line)
     for text in piped_turns():
-        _turn(keeper.session, text, progress, stats)
+        _turn(keeper, text, progress, stats)
         keeper.save()
     keeper.save_cache()
+    keeper.documents.close()
 
 
-def _turn(session: "ChatSession", text: str, progress: Progress, stats: bool) -> None:
+def _turn(keeper: "Keeper", text: str, progress: Progress, stats: bool) -> None:
+    from .chat_terminal.sources import found_lines, source_lines
+
+    session, documents = keeper.session, keeper.documents
+    found = documents.look_up(text, session.fits_share) if documents else None
+    for line in found_lines(found) if found else ():
+        note(line)
+    files = found.attachments if found else ()
     reading = progress.stage("reading", "tokens")
     with stop_on_interrupt() as should_stop:
-        for chunk in session.reply(text, progress=reading, should_stop=should_stop):
+        chunks = session.reply(text, attachments=files, progress=reading, should_stop=should_stop)
+        for chunk in chunks:
             progress.close()
             write(chunk.text)
     write("\n")
+    if found is not None and found.passages:
+        for line in source_lines(documents, found, session.last_reply or ""):
+            note(line)
     if stats:
         note(format_stats(chunk.stats))

@@ -1,62 +1,44 @@
-"""Files that go along with a message: text only."""
+"""Files that go along with a message, in full: PDF, HTML, Markdown and text."""
 
 from difflib import get_close_matches
 from pathlib import Path
 
 from ...runtime.errors import InputError
-
-MAX_BYTES = 1 << 24  # more than the longest contexts hold; refused before it is read
-
-# How files begin that are no text, and what to call them.
-_KINDS = {
-    b"%PDF-": "a PDF",
-    b"\x89PNG": "a picture",
-    b"\xff\xd8\xff": "a picture",
-    b"GIF8": "a picture",
-    b"PK\x03\x04": "an archive or office document",
-    b"\x1f\x8b": "compressed",
-}
+from ..documents.pages import Document
+from ..documents.read import read_document
+from ..documents.result import page_notes
+from ..models import Stages
 
 
-def read_attachment(name: str) -> dict[str, str]:
-    """The text of the file `name`, as {"name", "text"}.
-
-    Raises InputError: missing, a directory, empty, too large, or no UTF-8 text.
-    """
+def existing(name: str) -> Path:
+    """The absolute path of the file `name`. Raises InputError when there is none."""
     path = Path(name).expanduser()
     try:
-        size = path.stat().st_size
-        if path.is_dir():
-            raise InputError(f"{name} is a directory; attach one file of it")
-        if size > MAX_BYTES:
-            raise InputError(
-                f"{name} has {size:,} bytes, at most {MAX_BYTES:,} can be attached; cut it first"
-            )
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise InputError(f"there is no file {name}{_nearest(path)}") from None
+        if not path.exists():
+            raise InputError(f"there is no file {name}{_nearest(path)}")
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{name} cannot be read: {reason}") from None
-    return {"name": path.name, "text": _text(data, name)}
+        raise InputError(f"{name:.80} cannot be read: {reason}; check its name") from None
+    return path.absolute()
 
 
-def _text(data: bytes, name: str) -> str:
-    kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), None)
-    if kind is not None:
-        raise InputError(f"{name} is {kind}; only text files can be attached: convert it to text")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{name} is no UTF-8 text: byte 0x{data[error.start]:02x} at offset {error.start}; "
-            "convert it first, for example with iconv"
-        ) from None
-    if "\0" in text:
-        raise InputError(f"{name} has a NUL character, so it is no text; convert it to text")
-    if not text.strip():
-        raise InputError(f"{name} is empty; attach a file that says something")
-    return text.replace("\r\n", "\n").rstrip("\n")
+def read_with_text(path: Path, stages: Stages | None = None) -> Document:
+    """The file as `read_document` gives it. Raises InputError as that does, and for no text."""
+    progress = stages(f"reading {path.name}", "pages") if stages else None
+    document = read_document(path, progress=progress)
+    if not any(page.text.strip() for page in document.pages):
+        raise InputError(page_notes([document])[0])
+    return document
+
+
+def attachment(document: Document) -> dict[str, str]:
+    """The whole document as {"name", "text"}; of several pages each begins with its number."""
+    pages = document.pages
+    if len(pages) == 1:
+        text = pages[0].text
+    else:
+        text = "\n\n".join(f"[p. {page.label}]\n{page.text}".rstrip() for page in pages)
+    return {"name": document.path.name, "text": text}
 
 
 def _nearest(path: Path) -> str:

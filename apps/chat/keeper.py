@@ -9,7 +9,9 @@ from typing import Any
 from ...mlx_model.checkpoints.aliases import ALIASES
 from ...runtime.errors import InputError
 from ...runtime.prompt_cache import PromptCache
+from ..embedders import load_embedder
 from ..models import is_exported
+from .documents import AttachedDocuments
 from .messages import Message, last_turn
 from .saved import ChatStore, SavedChat
 from .session import ChatSession
@@ -25,9 +27,16 @@ class Keeper:
     """
 
     def __init__(
-        self, session: ChatSession, loading: Mapping[str, Any], store: ChatStore | None
+        self,
+        session: ChatSession,
+        loading: Mapping[str, Any],
+        store: ChatStore | None,
+        documents: AttachedDocuments | None = None,
     ) -> None:
         """Without a `store` nothing is kept unless `rename` asks for it."""
+        if documents is None:
+            documents = AttachedDocuments(lambda: load_embedder("minilm"))
+        self.documents = documents
         self.session, self.store = session, store
         self.loading = dict(loading)
         self.settings = {name: values[0] for name, values in CHOICES.items()}
@@ -90,8 +99,8 @@ class Keeper:
     def load(self, name: str, sampling: Mapping[str, Any] | None = None) -> "Resumed":
         """Go on with the saved conversation `name`: its messages, settings and KV cache.
 
-        `sampling` goes before what was saved. Raises InputError when the file is damaged; nothing
-        has changed then.
+        `sampling` goes before what was saved; the documents are up to the caller, who can show how
+        far they are. Raises InputError when the file is damaged; nothing has changed then.
         """
         store = self.store_to_read
         saved = store.read(name)
@@ -130,6 +139,7 @@ class Keeper:
             settings=self.settings,
             dropped=self.session.dropped,
             grammar=self.session.grammar,
+            documents=self.documents.saved(),
             created=self._created,
         )
 

@@ -1,7 +1,8 @@
 """The messages of a conversation, as they are kept and as a chat template gets them.
 
 A message is a plain dict: `role` ("system", "user", "assistant") and `content`; a user's may have
-`attachments` [{"name", "text"}], the model's `reasoning_content` and, unless it ended by itself,
+`attachments` [{"name", "text"}], of which passages that were found for it also have "document"
+(sha256) and "page"; the model's `reasoning_content` and, unless it ended by itself,
 `finish_reason` ("length", "cancelled", …).
 """
 
@@ -50,6 +51,29 @@ def _for_template(message: Message) -> Message:
     if parts:
         sent["content"] = "\n\n".join([*parts, message["content"]])
     return sent
+
+
+def is_passage(attachment: Mapping[str, Any]) -> bool:
+    """Whether it was found for its message, and is no file that the user sent with it."""
+    return "document" in attachment
+
+
+def without_old_passages(messages: Sequence[Message]) -> list[Message]:
+    """The messages as they are sent: passages with the one that is to be answered, no other.
+
+    The model has said what it took from earlier ones, and they would soon fill the context.
+    """
+    if not messages:
+        return []
+    *before, last = messages
+    kept = last if last["role"] == "user" else _without_passages(last)
+    return [*map(_without_passages, before), kept]
+
+
+def _without_passages(message: Message) -> Message:
+    files = message.get("attachments", ())
+    own = [file for file in files if not is_passage(file)]
+    return message if len(own) == len(files) else message | {"attachments": own}
 
 
 def last_turn(messages: Sequence[Message]) -> int | None:

@@ -40,6 +40,7 @@ class SavedChat:
     settings: dict[str, str] = field(default_factory=dict)  # those of `settings.CHOICES`
     dropped: int = 0  # messages at the beginning that the model no longer gets
     grammar: Grammar | None = None  # what replies are held to
+    documents: list[dict[str, str]] = field(default_factory=list)  # attached: path and sha256
     created: str = ""  # ISO 8601, UTC
 
 
@@ -219,6 +220,7 @@ def _parse(document: Any, path: Path) -> SavedChat:
         messages,
         dropped=dropped,
         grammar=_grammar(document.get("grammar"), path),
+        documents=_documents(document.get("documents", []), path),
         created=str(document.get("created", "")),
         **fields,
     )
@@ -229,6 +231,16 @@ def _grammar(fields: Any, path: Path) -> Grammar | None:
         return None if fields is None else from_saved(fields)
     except InputError as error:
         raise InputError(f"{path} is damaged: {error}") from None
+
+
+def _documents(values: Any, path: Path) -> list[dict[str, str]]:
+    names = ("path", "sha256")
+    if not isinstance(values, list) or not all(
+        isinstance(one, dict) and all(isinstance(one.get(name), str) for name in names)
+        for one in values
+    ):
+        raise InputError(f"{path} is damaged: documents must be objects with path and sha256")
+    return values
 
 
 def _sampling(values: dict[str, Any], path: Path) -> dict[str, Any]:

@@ -13,9 +13,17 @@ from ..models import Model
 from ..reasoning import Marks, Reasoning, ReasoningSplitter, find_marks
 from ..reply import sampling_params, stream_reply
 from ..structured import Grammar, TokenConstraint, constraint_for
-from .messages import Message, assistant_message, for_template, last_turn, user_message
+from .messages import (
+    Message,
+    assistant_message,
+    for_template,
+    last_turn,
+    user_message,
+    without_old_passages,
+)
 
 _MARK_TOKENS = 32  # at the end of a prompt, where it may have begun the thinking
+_CHARS_PER_TOKEN = 16  # of text, at most
 _NO_TURN = "nothing has been said yet; type a message first"
 
 
@@ -25,6 +33,15 @@ class ReplyChunk(Chunk):
 
     reasoning: str = ""
     reasoning_tokens: int = 0  # so far
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A reply and what the model read before it, as tokens."""
+
+    reply: Message
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]  # of the reply
 
 
 class ChatSession:
@@ -47,6 +64,7 @@ class ChatSession:
         self.grammar: Grammar | None = None  # what replies are held to
         self._constraint: TokenConstraint | None = None
         self._under_way: list[Message] = []  # `messages` and the turn that is being answered
+        self._written: Exchange | None = None  # the last reply, unless it was loaded
         self.use(model)
         self.system = system
 
@@ -64,6 +82,7 @@ class ChatSession:
         self.model = model
         self._marks = find_marks(model.generator.tokenizer.chat_template)
         self.cache = PromptCache(model.generator.engine)
+        self._written = None  # in the other model's tokens
         self.dropped = 0  # another context may have room for all
 
     def hold_to(self, grammar: Grammar | None) -> None:
@@ -104,10 +123,32 @@ class ChatSession:
         replies = [m["content"] for m in self.messages if m["role"] == "assistant"]
         return replies[-1] if replies else None
 
+    def last_exchange(self) -> Exchange:
+        """The last reply in tokens: those that were written, or of a reply that was loaded those
+        that its text is encoded in. Raises InputError when there is none.
+        """
+        last = self.messages[-1] if self.messages else None
+        if last is None or last["role"] != "assistant":
+            raise InputError("there is no reply yet; type a message first")
+        if self._written is not None and self._written.reply is last:
+            return self._written
+        tokenizer = self.model.generator.tokenizer
+        prompt = self._encode(self._sent(self.messages[:-1]))
+        tokens = tokenizer.encode(last["content"], add_special_tokens=False)
+        return Exchange(last, tuple(prompt), tuple(tokens))
+
     @property
     def context(self) -> int:
         """The model's context, in tokens."""
         return self.model.generator.engine.info.context
+
+    def fits_share(self, text: str) -> bool:
+        """Whether a text takes no more than a quarter of the context: what goes with one message
+        must leave room for the conversation.
+        """
+        room = self.context // 4
+        too_long = len(text) > room * _CHARS_PER_TOKEN  # and need not be encoded to be counted
+        return not too_long and len(self.model.generator.tokenizer.encode(text)) <= room
 
     def used_tokens(self) -> int:
         """Tokens that the conversation takes of the context, before anything more is said."""
@@ -132,7 +173,7 @@ class ChatSession:
         self,
         text: str,
         *,
-        attachments: Sequence[Mapping[str, str]] = (),
+        attachments: Sequence[Mapping[str, Any]] = (),
         seed: int | None = None,
         progress: Progress | None = None,
         should_stop: Callable[[], bool] | None = None,
@@ -159,7 +200,7 @@ class ChatSession:
             progress=progress,
             should_stop=should_stop,
         )
-        return self._keep(asked, chunks, self._splitter(marks, prompt))
+        return self._keep(asked, prompt, chunks, self._splitter(marks, prompt))
 
     def undo(self) -> Message:
         """Forget the last turn; its user message. Raises InputError when there is none."""
@@ -172,7 +213,7 @@ class ChatSession:
         """Forget all turns; the system prompt stays."""
         self.messages, self.dropped = self.messages[: self.system is not None], 0
 
-    def drop_oldest(self, text: str, attachments: Sequence[Mapping[str, str]] = ()) -> int:
+    def drop_oldest(self, text: str, attachments: Sequence[Mapping[str, Any]] = ()) -> int:
         """Stop sending the oldest turns, until `text` and a reply fit; how many messages that are.
 
         They stay in `messages`. A quarter of the context is freed at least, since each drop has
@@ -191,9 +232,11 @@ class ChatSession:
         return gone
 
     def _sent(self, messages: list[Message]) -> list[Message]:
-        """Without those that were dropped; the system prompt is always sent."""
+        """Without those that were dropped and the passages of earlier ones; the system prompt is
+        always sent.
+        """
         system = messages[: self.system is not None]
-        return [*system, *messages[max(self.dropped, len(system)) :]]
+        return without_old_passages([*system, *messages[max(self.dropped, len(system)) :]])
 
     def _encode(self, messages: Sequence[Message]) -> list[int]:
         return self.model.generator.encode(for_template(messages))
@@ -206,13 +249,19 @@ class ChatSession:
         return marks.splitter(end)
 
     def _keep(
-        self, asked: list[Message], chunks: Iterator[Chunk], splitter: ReasoningSplitter | None
+        self,
+        asked: list[Message],
+        prompt: list[int],
+        chunks: Iterator[Chunk],
+        splitter: ReasoningSplitter | None,
     ) -> Iterator[ReplyChunk]:
         said, thought, reason, finished = "", "", "cancelled", False
+        tokens: list[int] = []
         self._under_way = asked
         try:
             for chunk in _told_apart(chunks, splitter):
                 said, thought = said + chunk.text, thought + chunk.reasoning
+                tokens += chunk.tokens
                 reason = chunk.finish_reason or reason
                 finished = chunk.finish_reason not in (None, "cancelled")
                 self._under_way = [*asked, assistant_message(said, thought, reason)]
@@ -221,7 +270,9 @@ class ChatSession:
             self._under_way = []
             chunks.close()
             if said or thought or finished:
-                self.messages = [*asked, assistant_message(said, thought, reason)]
+                reply = assistant_message(said, thought, reason)
+                self.messages = [*asked, reply]
+                self._written = Exchange(reply, tuple(prompt), tuple(tokens))
 
 
 def _told_apart(

@@ -5,16 +5,17 @@ from secrets import randbits
 from typing import TYPE_CHECKING, Any
 
 from ...apps.chat import settings
-from ...apps.chat.attachments import read_attachment
+from ...apps.chat.documents import own_files
 from ...apps.chat.keeper import Resumed, lasting_name
 from ...apps.reply import sampling_params
 from ...apps.structured import json_object, read_schema
 from ...runtime.errors import InputError
 from ..console import format_bytes, format_stats
-from . import clipboard
+from . import attach, clipboard
 from .reply_view import ReplyView
 from .screen import short_name
 from .slash import Command
+from .why import why
 
 if TYPE_CHECKING:
     from .loop import ChatTerminal
@@ -131,8 +132,9 @@ def resume(chat: "ChatTerminal", resumed: Resumed) -> None:
         chat.screen.note(f"it was with the model {saved.loading['name']}")
     if resumed.cache_refusal is not None:
         chat.screen.note(f"it is read anew: {resumed.cache_refusal}", "yellow")
+    attach.restore(chat, saved.documents)
     if resumed.unanswered is not None:
-        chat.attachments = list(resumed.unanswered.get("attachments", ()))
+        chat.attachments = own_files(resumed.unanswered.get("attachments", ()))
         if chat.reader.can_prefill:
             chat.prefill = resumed.unanswered["content"]
 
@@ -161,6 +163,7 @@ def _clear(chat: "ChatTerminal", _: str) -> None:
     chat.session.clear()
     chat.keeper.start_anew()
     chat.attachments = []
+    chat.keeper.documents.detach()
     chat.screen.note(f"begun anew; /load {kept} goes back" if kept else "begun anew")
 
 
@@ -203,18 +206,6 @@ def _copy(chat: "ChatTerminal", argument: str) -> None:
     chat.screen.note(clipboard.copy(text, chat.screen.send if chat.screen.is_styled else None))
 
 
-def _attach(chat: "ChatTerminal", argument: str) -> None:
-    if not argument:
-        raise InputError("name the file: /attach FILE")
-    file = read_attachment(argument.strip("\"'"))
-    tokens = len(chat.session.model.generator.tokenizer.encode(file["text"]))
-    room = chat.session.context
-    if tokens >= room:
-        raise InputError(f"{argument} has {tokens:,} tokens, and the context {room:,}; cut it")
-    chat.attachments.append(file)
-    chat.screen.note(f"{file['name']} ({tokens:,} tokens) goes with your next message")
-
-
 def _json(chat: "ChatTerminal", argument: str) -> None:
     if argument == "off":
         chat.session.hold_to(None)
@@ -253,13 +244,19 @@ _ALL = (
     Command("regen", "", "answer the last message again, with another seed", _regen),
     Command("edit", "[TEXT]", "change your last message and answer it anew", _edit),
     Command("copy", "[code]", "copy the last reply, or its last code block", _copy),
-    Command("attach", "FILE", "send a text file with the next message", _attach),
+    Command(
+        "attach",
+        "[FILE|off [NAME]]",
+        "send a file with the next message, or answer from it",
+        attach.attach,
+    ),
     Command(
         "json",
         "[FILE|SCHEMA]",
         "hold replies to a schema, to any JSON object, or off",
         _json,
     ),
+    Command("why", "[WORD|N]", "what the last reply attended to for a word of it", why),
     Command("model", "[NAME]", "go on with another model", _model),
     Command("quit", "", "leave; so does Ctrl-D", _quit),
 )

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from difflib import get_close_matches
 from time import monotonic
+from typing import Any
 
 from ...apps.chat import ReplyChunk
+from ...apps.chat.documents import LookUp, own_files
 from ...apps.chat.keeper import Keeper
-from ...apps.models import Model
+from ...apps.models import Model, StageProgress
 from ...runtime.errors import ContextError, InputError, PippinError
 from ...runtime.generator import Stats
 from ..console import Progress, format_stats
@@ -16,9 +18,11 @@ from . import slash
 from .readers import Reader
 from .reply_view import ReplyView, quiet_keyboard
 from .screen import Screen, short_name
+from .sources import found_lines, source_lines
 
 _SAVE_EVERY = 2.0  # seconds, while a reply comes
 _NEARLY_FULL = 0.9  # of the context, from where the toolbar warns
+_NAMED_DOCUMENTS = 2  # in the toolbar; of more the number is shown
 _WARNING = "yellow"
 
 
@@ -39,7 +43,7 @@ class ChatTerminal:
 
         self.keeper, self.session, self.screen = keeper, keeper.session, screen
         self.load_model, self.commands = load_model, COMMANDS
-        self.attachments: list[Mapping[str, str]] = []  # go with the next message
+        self.attachments: list[Mapping[str, Any]] = []  # go with the next message
         self.prefill = ""  # what the next prompt begins with
         self.editing = False  # whether the next message takes the place of the last one
         self.last_stats: Stats | None = None
@@ -90,7 +94,8 @@ class ChatTerminal:
         """
         self.editing = False
         before, dropped = self.session.messages, self.session.dropped
-        self.attachments = [*self.session.undo().get("attachments", ()), *self.attachments]
+        files = own_files(self.session.undo().get("attachments", ()))
+        self.attachments = [*files, *self.attachments]
         try:
             self.say(text, seed)
         finally:
@@ -102,8 +107,10 @@ class ChatTerminal:
 
     def say(self, text: str, seed: int | None = None) -> None:
         """Say `text` to the model, and show its reply. What cannot be said is offered again."""
-        files, before = self.attachments, self.session.messages
+        before, found = self.session.messages, None
         try:
+            found = self._look_up(text)
+            files = [*self.attachments, *(found.attachments if found else ())]
             try:
                 self._reply(text, files, seed)
             except ContextError as error:
@@ -118,6 +125,16 @@ class ChatTerminal:
         elif self.reader.can_prefill:
             self.prefill = text
         self._save()
+        if found is not None and found.passages and self.session.messages is not before:
+            self._tell_sources(found)
+
+    def stages(self, title: str, unit: str = "bytes") -> StageProgress:
+        """Progress of a stage, as library calls take it; `end_progress` takes it away."""
+        return self._progress.stage(title, unit)
+
+    def end_progress(self) -> None:
+        """Take the bar away."""
+        self._progress.close()
 
     def toolbar(self) -> list[tuple[str, str]]:
         """The row below the prompt, as prompt_toolkit takes it."""
@@ -127,6 +144,11 @@ class ChatTerminal:
         if full:
             parts.append("nearly full")
         parts += [f"+{file['name']}" for file in self.attachments]
+        documents = self.keeper.documents.documents
+        if len(documents) > _NAMED_DOCUMENTS:
+            parts.append(f"from {len(documents)} documents")
+        elif documents:
+            parts.append(f"from {', '.join(d.path.name for d in documents)}")
         parts.append("/help")
         style = "class:bottom-toolbar.full" if full else ""
         return [(style, " · ".join(parts))]
@@ -137,6 +159,10 @@ class ChatTerminal:
             from ..options import known_models
 
             return known_models()
+        if command == "attach":
+            from .attach import words
+
+            return words(self)
         if command == "load" and self.keeper.store is not None:
             return self.keeper.store.names()
         return {"copy": ("code",), "system": ("none",), "json": ("object", "off")}.get(command, ())
@@ -159,7 +185,27 @@ class ChatTerminal:
             self.screen.note(f"not understood: {error}", _WARNING)
             return ""
 
-    def _reply(self, text: str, files: Sequence[Mapping[str, str]], seed: int | None) -> None:
+    def _look_up(self, text: str) -> LookUp | None:
+        """What the documents have for a message; None without documents."""
+        if not self.keeper.documents:
+            return None
+        try:
+            found = self.keeper.documents.look_up(text, self.session.fits_share)
+        except KeyboardInterrupt:
+            raise InputError("stopped") from None
+        finally:
+            self.end_progress()  # the embedder may have been fetched
+        for line in found_lines(found):
+            self.screen.note(line)
+        return found
+
+    def _tell_sources(self, found: LookUp) -> None:
+        with stop_on_interrupt():  # it takes no time that is worth stopping
+            lines = source_lines(self.keeper.documents, found, self.session.last_reply)
+        for line in lines:
+            self.screen.note(line)
+
+    def _reply(self, text: str, files: Sequence[Mapping[str, Any]], seed: int | None) -> None:
         stage = self._progress.stage("reading", "tokens")
 
         def reading(done: int, total: int) -> None:
@@ -202,7 +248,7 @@ class ChatTerminal:
             self.screen.note(format_stats(stats))
 
     def _make_room(
-        self, error: ContextError, text: str, files: Sequence[Mapping[str, str]]
+        self, error: ContextError, text: str, files: Sequence[Mapping[str, Any]]
     ) -> bool:
         """Whether `text` fits now, since the oldest turns are dropped."""
         choice = self.keeper.settings["overflow"]
@@ -262,5 +308,6 @@ class ChatTerminal:
         except InputError as error:
             self.screen.note(str(error), _WARNING)
         self.keeper.forget_empty()
+        self.keeper.documents.close()
         if self._keeps and self.keeper.name is not None and self.screen.is_terminal:
             self.screen.note(f"saved; pippin chat --resume {self.keeper.name}")

@@ -8,7 +8,7 @@ from pippin.runtime.errors import InputError
 
 NAMES = [
     *("attach", "clear", "copy", "edit", "help", "json", "list", "load", "model"),
-    *("quit", "regen", "save", "set", "stats", "system", "undo"),
+    *("quit", "regen", "save", "set", "stats", "system", "undo", "why"),
 ]
 
 

@@ -1,7 +1,8 @@
 """`pippin chat` at a terminal with a model that says what the test has written.
 
 Run as a program: `python scripted_chat.py FOLDER`. FOLDER/replies.json maps what the user says to
-the reply; "endless" is answered without an end. The context is 4000 bytes, as tokens.
+the reply, whatever files come with it; "endless" is answered without an end. The context is 4000
+bytes, as tokens.
 """
 
 import json
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from pippin.apps.chat import ChatSession
+from pippin.apps.chat.documents import AttachedDocuments
 from pippin.apps.chat.keeper import Keeper
 from pippin.apps.chat.saved import ChatStore
 from pippin.apps.models import Model
@@ -22,6 +24,7 @@ from pippin.runtime.generator import Generator
 from pippin.runtime.tokenizer import Tokenizer
 
 from .byte_tokenizer import IM_END, IM_START, VOCAB, write_tokenizer
+from .fake_embedder import FakeEmbedder
 from .fake_engine import FakeEngine
 
 CONTEXT = 4000
@@ -73,7 +76,8 @@ def _split(tokens: list[int]) -> list[list[int]]:
 def _next(asked: str, place: int, replies: dict[str, str]) -> int:
     if asked == "endless":
         return b"on and "[place % 7]
-    reply = replies.get(asked, "You said: " + asked).encode()
+    bare = asked.rpartition("</file>\n\n")[2]
+    reply = replies.get(bare, "You said: " + asked).encode()
     return reply[place] if place < len(reply) else IM_END
 
 
@@ -84,7 +88,7 @@ def main() -> None:
     engine = FakeEngine(_model(replies, pace), VOCAB, CONTEXT)
     model = Model(Generator(engine, Tokenizer.from_folder(folder)), {})
     store = None if "--no-save" in options else ChatStore()
-    keeper = Keeper(ChatSession(model), {"name": "fake"}, store)
+    keeper = Keeper(ChatSession(model), {"name": "fake"}, store, AttachedDocuments(FakeEmbedder))
     resumed = keeper.load(store.find(None)) if "--resume" in options else None
     with Progress() as progress:
         try:
