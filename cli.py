@@ -17,6 +17,7 @@ from .runtime.errors import Cancelled, InputError, PippinError
 _COMMANDS = (
     "chat",
     "generate",
+    "ask",
     "serve",
     "embed",
     "export",
@@ -25,6 +26,7 @@ _COMMANDS = (
     "parity",
     "eval",
     "inspect",
+    "explain",
     "bench",
     "pull",
     "list",

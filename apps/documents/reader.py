@@ -1,5 +1,6 @@
 """A reply as it arrives, cut into sentences, each with its source."""
 
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator
@@ -9,6 +10,9 @@ from .marks import Claim, ClaimFilter, Sources, Support
 from .sentences import content_words, plain, sentence_end
 
 _LONG_SENTENCE = 4  # words; a shorter one may well come twice
+_LONG_PART = 3  # words of a part of a sentence
+_PARTS = 3  # times that it may come
+_PART_END = re.compile(r"[,;]\s")
 
 
 @dataclass(frozen=True)
@@ -25,8 +29,8 @@ class AnswerReader:
     """Takes a reply's text; gives the same text and, after each sentence, the `Sentence`.
 
     Marks that the model wrote are taken out of the text: they are shown when they hold. Nothing is
-    given any more once a sentence has come twice, a short one three times: the model has begun to
-    run in a circle.
+    given any more once a sentence has come twice, or a short one or a part of one three times: the
+    model has begun to run in a circle.
     """
 
     def __init__(self, sources: Sources) -> None:
@@ -62,12 +66,15 @@ class AnswerReader:
                     return
                 self._begin = len(self._text) - len(rest)
             end = sentence_end(self._text, self._begin, lines=True, whole=whole)
+            if (circle := _circle(self._text[self._begin : end])) is not None:
+                self.repeated = True
+                end = self._begin + circle
             known = len(self._text[:end].rstrip())
             said = plain(self._text[self._begin : known])
             enough = [one for one in self._said if _is_enough(one, self._said[one])]
-            if end is None and any(one.startswith(said) for one in enough):
+            if not self.repeated and end is None and any(one.startswith(said) for one in enough):
                 return  # held until it is clear that it says something else
-            if said in enough:
+            if not self.repeated and said in enough:
                 self.repeated = True
                 return
             if known > self._shown:
@@ -92,6 +99,19 @@ class AnswerReader:
         last = bisect_left(self._lengths, end)
         start = self._counts[first] if first >= 0 else 0
         return start, max(start + 1, self._counts[min(last, len(self._counts) - 1)])
+
+
+def _circle(sentence: str) -> int | None:
+    """Where the third coming of one part ends, parts being what commas and semicolons end."""
+    parts: Counter[str] = Counter()
+    start = 0
+    for found in _PART_END.finditer(sentence):
+        part = plain(sentence[start : found.start()])
+        start = found.end()
+        parts[part] += 1
+        if parts[part] == _PARTS and len(part.split()) >= _LONG_PART:
+            return found.start() + 1
+    return None
 
 
 def _is_enough(sentence: str, times: int) -> bool:

@@ -26,8 +26,8 @@ HEAVY = (
     "uvicorn",
 )
 COMMANDS = [
-    *("bench", "chat", "completion", "doctor", "embed", "eval", "export", "generate", "inspect"),
-    *("list", "parity", "pull", "quantize", "rm", "serve", "verify"),
+    *("ask", "bench", "chat", "completion", "doctor", "embed", "eval", "explain", "export"),
+    *("generate", "inspect", "list", "parity", "pull", "quantize", "rm", "serve", "verify"),
 ]
 
 

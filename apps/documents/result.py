@@ -1,0 +1,203 @@
+"""All that came of one question, gathered from the events of `answer.ask`, and as JSON."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .answer import (
+    Answered,
+    Attributed,
+    Contrast,
+    Event,
+    Found,
+    NotAttributed,
+    NotFound,
+)
+from .attribution import CAVEAT, Attribution
+from .marks import Claim
+from .pages import Document
+from .passages import Hit, Passage
+from .read import pages_without_text
+from .reader import Sentence
+
+
+@dataclass
+class Result:
+    """A question and what came of it; what has not come is None."""
+
+    question: str
+    model: str
+    backend: str
+    documents: tuple[Document, ...]  # that were asked
+    found: Found | None = None
+    not_found: str | None = None  # why the documents do not have it
+    answered: Answered | None = None
+    attribution: Attribution | None = None
+    not_attributed: str | None = None
+    contrast: str | None = None  # the answer without the passages
+
+    def add(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case Found():
+                self.found = event
+            case NotFound(reason):
+                self.not_found = reason
+            case Answered():
+                self.answered = event
+            case Attributed(attribution):
+                self.attribution = attribution
+            case NotAttributed(reason):
+                self.not_attributed = reason
+            case Contrast(text):
+                self.contrast = (self.contrast or "") + text
+
+
+class Names:
+    """What passages are called in front of people, where these documents are asked."""
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._several = len(documents) > 1
+        self._paged = {
+            document.sha256
+            for document in documents
+            if len(document.pages) > 1 or document.path.suffix.lower() == ".pdf"
+        }
+
+    def mark(self, passage: Passage) -> str:
+        """What stands after a sentence: "[p. 47]", of several documents "[p. 47, bash.pdf]"."""
+        if passage.document in self._paged:
+            return (
+                f"[p. {passage.label}, {passage.name}]"
+                if self._several
+                else f"[p. {passage.label}]"
+            )
+        number = passage.section.partition(" ")[0]
+        section = f", {number}" if number[:1].isdigit() else ""
+        return f"[{passage.name}{section}]"
+
+    def place(self, passage: Passage) -> str:
+        """Where a passage is: "p. 47 (PDF page 59), bash.pdf, 3.2 Shell Syntax"."""
+        parts = []
+        if passage.document in self._paged:
+            number = str(passage.page)
+            physical = f" (PDF page {number})" if passage.label != number else ""
+            parts.append(f"p. {passage.label}{physical}")
+        if self._several or not parts:
+            parts.append(passage.name)
+        return ", ".join([*parts, passage.section] if passage.section else parts)
+
+
+def page_notes(documents: Sequence[Document]) -> list[str]:
+    """A line for each document that has pages without text, or with text by OCR."""
+    notes = []
+    for document in documents:
+        if without := pages_without_text(document):
+            notes.append(without)
+        if count := sum(page.source == "ocr" for page in document.pages):
+            word = "page" if count == 1 else "pages"
+            notes.append(f"{document.path.name}: the text of {count:,} {word} is OCR's")
+    return notes
+
+
+def to_json(result: Result) -> dict[str, Any]:
+    """The result as plain data; `passage` counts from 1, as the prompt does."""
+    found, answered = result.found, result.answered
+    hits = found.hits[: len(answered.passages)] if found and answered else found.hits
+    return {
+        "question": result.question,
+        "model": result.model,
+        "backend": result.backend,
+        "documents": [_document(document) for document in result.documents],
+        "filter": found.filter.statement if found.filter else None,
+        "evidence": asdict(found.evidence),
+        "not_in_the_documents": result.not_found,
+        "answer": answered.text if answered else None,
+        "sentences": _sentences(result) if answered else [],
+        "without_source": answered.unsupported if answered else 0,
+        "passages": [_passage(result, index, hit) for index, hit in enumerate(hits)],
+        "attention": _attention(result),
+        "answer_without_passages": result.contrast,
+        "finish_reason": answered.finish_reason if answered else None,
+        "stats": asdict(answered.stats) if answered and answered.stats else None,
+    }
+
+
+def _document(document: Document) -> dict[str, Any]:
+    by = {
+        source: [page.number for page in document.pages if page.source == source]
+        for source in ("none", "ocr")
+    }
+    return {
+        "path": str(document.path),
+        "sha256": document.sha256,
+        "title": document.title,
+        "pages": len(document.pages),
+        "pages_without_text": by["none"],
+        "pages_by_ocr": by["ocr"],
+    }
+
+
+def _sentences(result: Result) -> list[dict[str, Any]]:
+    made = []
+    for index, sentence in enumerate(result.answered.sentences):
+        document = {
+            "text": sentence.text,
+            "source": _source(result, sentence),
+            "refused_marks": [_claim(claim) for claim in sentence.unfounded],
+        }
+        if result.attribution is not None:
+            shares = result.attribution.sentences[index]
+            document["attention"] = {
+                "passages": list(shares.passages),
+                "first_token": shares.first,
+                "rest_of_prompt": shares.prompt,
+                "answer_so_far": shares.answer,
+            }
+        made.append(document)
+    return made
+
+
+def _source(result: Result, sentence: Sentence) -> dict[str, Any] | None:
+    support = sentence.support
+    if support is None:
+        return None
+    passage = result.answered.passages[support.passage]
+    return {
+        "passage": support.passage + 1,
+        "file": passage.name,
+        "page": passage.page,
+        "label": passage.label,
+        "quote": support.quote,
+        "rule": support.rule,
+        "score": support.score,
+    }
+
+
+def _claim(claim: Claim) -> str:
+    return f"[{claim.number}]" if claim.number is not None else f"[p. {claim.label}]"
+
+
+def _passage(result: Result, index: int, hit: Hit) -> dict[str, Any]:
+    answered = result.answered
+    return {
+        "passage": index + 1,
+        "file": hit.passage.name,
+        "page": hit.passage.page,
+        "label": hit.passage.label,
+        "section": hit.passage.section,
+        "text": answered.passages[index].text if answered else hit.passage.text,
+        "nearest_sentence": answered.nearest[index] if answered else None,
+        "score": hit.score,
+        "bm25": hit.bm25,
+        "bm25_rank": hit.bm25_rank,
+        "similarity": hit.similarity,
+        "similarity_rank": hit.vector_rank,
+        "tokens": result.attribution.tokens[index] if result.attribution else None,
+    }
+
+
+def _attention(result: Result) -> dict[str, Any] | None:
+    if result.attribution is None:
+        return None
+    return {"layers": list(result.attribution.layers), "heads": "all", "note": CAVEAT}
