@@ -17,7 +17,7 @@ from typing import Protocol
 from .engine import Array, Choose, EngineInfo, Session
 
 LONGEST = 15  # tokens of a draft; with the token before them as many as one quick call takes
-_MOST_LOST = 0.015  # of a reply's steps
+_MOST_LOST = 0.015  # of a reply's steps; as many again where drafts on paper made good for losses
 FIRST = 3  # tokens of a draft that may be lost before the reply is long enough for that
 _MOST_SAVED = 3.0  # steps that count, so that a text that repeats no more is soon noticed
 
@@ -42,21 +42,33 @@ class Budget:
 
     def __init__(self) -> None:
         self._saved = 0.0
+        self._forgivable = 0.0  # steps lost that drafts on paper may still make good for
+        self._count = 0
 
     def allowed(self, count: int, first: float) -> float:
         """The most steps that the next draft may cost, after `count` tokens of the reply.
 
         `first` is what a draft of FIRST tokens costs.
         """
+        self._forgivable += _MOST_LOST * (count - self._count)
+        self._count = count
         return self._saved + max(_MOST_LOST * count, first)
 
     def settle(self, saved: float, paid: bool = True) -> None:
         """A draft has saved so many steps, or would have if it had been `paid` for.
 
-        One on paper makes good for losses only: what it saved is not there to be spent.
+        One on paper makes good for losses only, and not for all: what it saved is not there to be
+        spent.
         """
-        most = _MOST_SAVED if paid else max(self._saved, 0.0)
-        self._saved = min(self._saved + saved, most)
+        if paid:
+            self._saved = min(self._saved + saved, _MOST_SAVED)
+            return
+        forgiven = min(saved, -self._saved, self._forgivable)
+        if forgiven > 0:
+            self._saved += forgiven
+            self._forgivable -= forgiven
+        elif saved < 0:
+            self._saved += saved
 
 
 class Speculation:
