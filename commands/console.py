@@ -1,6 +1,7 @@
 """What commands print: the answer on stdout; progress, statistics and warnings on stderr."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from types import TracebackType
@@ -13,6 +14,12 @@ from ..runtime.errors import InputError
 if TYPE_CHECKING:
     from ..runtime.generator import Stats
 
+# A number, perhaps with a unit, a spread or what it is a share of: "<0.01 %", "4.2 [4.0–4.4] 81%".
+_NUMBER = re.compile(
+    r"[-−+±~<≤≥]?\s?(\d[\d,.]*(e[-+]?\d+)?|∞)( ?[%×]| [A-Za-z/]{1,6})?"
+    r"( of \d[\d,]*|( \(.*\)| \[.*\])?( \d+%)?)"
+)
+
 
 def print_json(document: Any) -> None:
     """One JSON document on stdout."""
@@ -20,42 +27,62 @@ def print_json(document: Any) -> None:
 
 
 def note(text: str) -> None:
-    """A line on stderr, for whoever watches."""
-    click.echo(text, err=True)
+    """A line on stderr, for whoever watches; control characters are spelled out."""
+    click.echo(shown(text), err=True)
 
 
 def write(text: str) -> None:
-    """A piece of the answer on stdout, as it is, at once."""
-    sys.stdout.write(text)
+    """A piece of the answer on stdout, at once: as it is, but to a terminal as `shown` has it."""
+    sys.stdout.write(shown(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()
+
+
+def shown(text: str) -> str:
+    """`text` with control characters spelled out: what others wrote must not steer a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else _spell(c) for c in text)
+
+
+def _spell(char: str) -> str:
+    code = ord(char)
+    if code < 32 or code == 127:
+        return "^" + chr(code ^ 64)
+    # Joiners and other invisible characters are part of the text; controls of 8 bits are not.
+    return ascii(char)[1:-1] if code < 160 else char
 
 
 def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> None:
     """`table_lines` on stdout."""
     for line in table_lines(rows, headers):
-        click.echo(line)
+        write(f"{line}\n")
 
 
 def table_lines(rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> list[str]:
-    """Columns two spaces apart; those that hold numbers only are set flush right."""
+    """Columns two spaces apart; those that hold numbers only are set flush right.
+
+    Widths are a terminal's cells, of which a Chinese character takes two.
+    """
+    from rich.cells import cell_len
+
     lines = [list(headers), *rows] if headers else list(rows)
     if not lines:
         return []
     columns = list(zip(*lines, strict=True))
-    widths = [max(map(len, column)) for column in columns]
+    widths = [max(map(cell_len, column)) for column in columns]
     numeric = [all(map(_is_number, column[bool(headers) :])) for column in columns]
     made = []
     for line in lines:
-        cells = [
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, numeric, strict=True)
-        ]
+        cells = []
+        for text, width, right in zip(line, widths, numeric, strict=True):
+            blank = " " * (width - cell_len(text))
+            cells.append(blank + text if right else text + blank)
         made.append("  ".join(cells).rstrip())
     return made
 
 
 def _is_number(text: str) -> bool:
-    return text in ("", "-") or text.lstrip("-±~")[:1].isdigit()
+    return text in ("", "-") or _NUMBER.fullmatch(text) is not None
 
 
 def format_bytes(count: float) -> str:

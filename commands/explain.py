@@ -1,5 +1,6 @@
 """`pippin explain`: what attention did with a text, and how a reply came to be."""
 
+import re
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..runtime.errors import InputError
 from .console import Progress, note, print_json, read_text
 from .options import (
     SAMPLING_HELP,
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from ..apps.insight.reading import Reading
     from ..apps.models import Model
 
+_LAYERS = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?", re.ASCII)
+
 
 def _parse_layers(_: click.Context, __: click.Parameter, text: str | None) -> list[int] | None:
     """`3,7,12-15` as numbers."""
@@ -30,10 +34,10 @@ def _parse_layers(_: click.Context, __: click.Parameter, text: str | None) -> li
         return None
     layers: list[int] = []
     for piece in text.split(","):
-        low, dash, high = piece.strip().partition("-")
-        if not (low.isdecimal() and (high.isdecimal() or not dash)):
-            raise click.BadParameter(f"{piece!r} does not read N or N-N, like 3,7,12-15")
-        layers += range(int(low), int(high or low) + 1)
+        match = _LAYERS.fullmatch(piece.strip())
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise click.BadParameter(f"{piece!r:.60} does not read N or N-N, like 3,7,12-15")
+        layers += range(int(match[1]), int(match[2] or match[1]) + 1)
     return layers
 
 
@@ -45,11 +49,12 @@ def _parse_layers(_: click.Context, __: click.Parameter, text: str | None) -> li
     metavar="N|TEXT",
     help="The query: an index, or a piece of TEXT that ends with it.  [default: the last token]",
 )
-@click.option("--layer", type=int, metavar="N", help="From 0.  [default: as said above]")
-@click.option("--head", type=int, metavar="N", help="From 0.  [default: as said above]")
+@click.option("--layer", type=int, metavar="N", help="From 0.  [default: chosen as said above]")
+@click.option("--head", type=int, metavar="N", help="From 0.  [default: chosen as said above]")
 @click.option(
     "--top",
     type=click.IntRange(1, 64),
+    metavar="N",
     default=8,
     show_default=True,
     help="Keys of a query, and candidates for a token, that are shown.",
@@ -113,16 +118,20 @@ def command(
     For one token (the query), layer and head: which keys it read, with scores and weights, down to
     the weighted sum of values. Without --layer and --head it is, of the middle third of the layers,
     the head that gives least weight to the first token, to the one before the query and to the
-    query itself. TEXT is read from stdin when it is -.
+    query itself. TEXT is read from stdin when it is -. --heads, --block, --versus-rnn and
+    --positions need no TEXT, and are shown after what is said of one.
 
     Attention is not an explanation: a weight says what a head read, not why the model answered as
     it did.
     """
     _check_pairs(generate, sampling, html, layers, block, length)
+    if versus_rnn:
+        _check_mlx()
     others = heads or block or versus_rnn or positions
     about_text = chat or any(x is not None for x in (text, token, layer, head, generate, layers))
     words = read_text(text, "text") if about_text or not others else None
-    show = _Show(model, as_json, html, loading)
+    of_model = words is not None or heads or block
+    show = _Show(model if of_model else None, as_json, html, loading)
     with Progress() as progress:
         show.load(progress, words is not None or heads, sampling)
         if words is not None:
@@ -156,22 +165,36 @@ def _check_pairs(
         raise click.UsageError("--layers is for the page; give --html FILE as well")
     if length is not None and not block:
         raise click.UsageError("--length is for --block; give that as well")
+    if html is not None and not html.name:
+        raise click.UsageError("--html names no file; give one, like page.html")
     if html is not None and not html.absolute().parent.is_dir():
         raise click.UsageError(f"there is no directory {html.parent} to write {html.name} to")
+
+
+def _check_mlx() -> None:
+    """Raise now rather than after all else was computed."""
+    from ..apps.models import has_mlx
+
+    if not has_mlx():
+        raise InputError(
+            "--versus-rnn needs MLX, which cannot be imported here; it runs on macOS (arm64) and "
+            "Linux"
+        )
 
 
 class _Show:
     """Gathers what was asked for, then shows it in the three forms."""
 
     def __init__(
-        self, model: str, as_json: bool, html: Path | None, loading: dict[str, Any]
+        self, model: str | None, as_json: bool, html: Path | None, loading: dict[str, Any]
     ) -> None:
+        """`model` is None where all that is asked for is computed without one."""
         self._name, self._as_json, self._html, self._loading = model, as_json, html, loading
         self._loaded: Model | None = None
         self._reading: Reading | None = None
         self._heads: HeadReport | None = None
         self._parts: list[Part] = []
-        self._data: dict[str, Any] = {"model": model}
+        self._data: dict[str, Any] = {} if model is None else {"model": model}
         self._attention: dict[str, Any] | None = None
         self._held = ""
 
@@ -202,12 +225,13 @@ class _Show:
 
     def score_heads(self, progress: Progress) -> None:
         """Every head by every rule."""
+        from ..apps.insight.explanation import CAVEAT
         from ..apps.insight.heads import score_heads
         from ..apps.insight.page_data import heads_data
 
         generator = self._loaded.generator
         self._heads = score_heads(generator, progress.stage("scoring heads", "texts"))
-        self._data |= {"backend": generator.engine.info.backend}
+        self._data |= {"backend": generator.engine.info.backend, "caveat": CAVEAT}
         self._data["heads"] = heads_data(self._heads)
 
     def count_block(self, length: int | None, progress: Progress) -> None:
@@ -240,9 +264,6 @@ class _Show:
 
     def measure_recurrence(self, threads: int | None) -> None:
         """An LSTM beside a decoder."""
-        from ..apps.models import require_mlx
-
-        require_mlx("measuring an LSTM beside a decoder")
         from ..apps.insight.recurrence.measure import measure_recurrence
         from .explain_tables import recurrence_part
 
@@ -259,18 +280,22 @@ class _Show:
             return
         from .explain_print import print_heads, print_part, print_reading
 
-        if self._reading is not None:
-            print_reading(self._name, self._reading)
+        sections = [partial(print_part, part) for part in self._parts]
         if self._heads is not None:
-            print_heads(self._heads)
-        for part in self._parts:
-            print_part(part)
+            sections.insert(0, partial(print_heads, self._heads))
+        if self._reading is not None:
+            sections.insert(0, partial(print_reading, self._name, self._reading))
+        for number, print_section in enumerate(sections):
+            if number:
+                click.echo()
+            print_section()
 
     def _write_page(self) -> None:
         from ..apps.insight.html import write_page
         from .explain_page import page_document
 
         document = page_document(self._name, self._data, self._reading, self._attention)
-        size = write_page(self._html, f"Pippin explains {self._name}", document, self._parts)
+        title = f"Pippin explains {self._name or 'recurrence and positions'}"
+        size = write_page(self._html, title, document, self._parts)
         held = f": {self._held}" if self._held else ""
         note(f"wrote {self._html}, {size / 1e6:.1f} MB{held}")

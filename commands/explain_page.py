@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def page_document(
-    name: str,
+    name: str | None,
     data: dict[str, Any],
     reading: "Reading | None",
     attention: dict[str, Any] | None,
@@ -18,7 +18,7 @@ def page_document(
     """`data` as `--json` prints it, with the sentences and the arrays that the page shows."""
     from ..apps.insight.explanation import CAVEAT
 
-    about = [name]
+    about = [name or "Computed without a model"]
     if "backend" in data:
         about.append(f"on {data['backend']}")
     page: dict[str, Any] = {"caveat": CAVEAT}

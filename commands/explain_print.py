@@ -8,6 +8,7 @@ from .console import print_table
 from .explain_maps import LEGEND, print_maps
 from .explain_tables import (
     candidate_rows,
+    counted,
     heads_part,
     reads_line,
     stage_line,
@@ -33,8 +34,9 @@ def print_reading(name: str, reading: "Reading") -> None:
 
     step, backend = reading.step, reading.generator.engine.info.backend
     click.echo(
-        f"{name} on {backend}: {len(reading.tokens)} tokens. Query: token {step.query.index}, "
-        f"“{visible(step.query.text)}”; layer {step.layer}, head {step.head}."
+        f"{name} on {backend}: {counted(len(reading.tokens), 'token')}. "
+        f"Query: token {step.query.index}, “{visible(step.query.text)}”; "
+        f"layer {step.layer}, head {step.head}."
     )
     click.echo(f"Shown: {step.why}.\n")
     for number, fact in enumerate(step_facts(step), 1):
@@ -50,9 +52,7 @@ def walk_summary(walk: "Walkthrough") -> str:
     """What the reply was, and how sampled."""
     p = walk.params
     how = "greedy" if p.temperature == 0 else f"temperature {p.temperature:g}, seed {p.seed}"
-    count = len(walk.steps)
-    tokens = "1 token" if count == 1 else f"{count} tokens"
-    return f"The reply: {tokens}, {how}, ended by {walk.finish_reason}."
+    return f"The reply: {counted(len(walk.steps), 'token')}, {how}, ended by {walk.finish_reason}."
 
 
 def other_graph_note(reading: "Reading") -> str:
@@ -77,7 +77,7 @@ def print_heads(report: "HeadReport") -> None:
 
 def print_part(part: "Part") -> None:
     """A section: its notes and tables. Charts are the page's."""
-    click.echo(f"\n{part.title}")
+    click.echo(part.title)
     for text in part.notes:
         click.echo(click.wrap_text(text, _LINE))
     for table in part.tables:

@@ -1,6 +1,7 @@
-"""What `pippin explain` shows, as titled tables and charts, for the terminal and the page alike."""
+"""What `pippin explain` shows, in words, tables and charts, for the terminal and the page alike."""
 
 from collections.abc import Sequence
+from math import floor, log10
 from typing import TYPE_CHECKING
 
 from ..apps.insight.html import Part, Table
@@ -29,6 +30,11 @@ def visible(text: str) -> str:
     return shown or "∅"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 token`, `2,000 tokens`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def percent(share: float) -> str:
     """A share of 1."""
     if 0 < share < 1e-4:
@@ -43,16 +49,14 @@ def step_facts(report: "StepReport") -> list[str]:
     facts = [
         f"q [{size}] of length {report.q_norm:.3f}; k and v [{keys}, {size}] of key/value head "
         f"{report.kv_head} (the layer has {report.heads} heads and {report.kv_heads} of those)",
-        f"q·k: {keys} products, each times {report.scale:.4g} ({root})",
+        f"q·k [{keys}], times {report.scale:.4g} ({root})",
     ]
     if report.softcap is not None:
         facts.append(f"softcap {report.softcap:g}: c·tanh(score/c)")
     if report.slope is not None:
         facts.append(f"ALiBi: less {report.slope:.4g} for each token of distance")
-    window = "" if report.window is None else f" or outside the window of {report.window}"
-    facts.append(
-        f"mask: {report.seen} keys are seen, {report.masked} come later{window} and get nothing"
-    )
+    window = "" if report.window is None else f", and those outside the window of {report.window}"
+    facts.append(f"mask: {report.seen} of {keys} keys are seen; later ones{window} get nothing")
     sink = f"; the head's sink takes {percent(report.sink_weight)}" if report.sink_weight else ""
     facts.append(
         f"softmax over what is seen; the first token gets {percent(report.first_weight)}{sink}"
@@ -81,7 +85,7 @@ def step_table(report: "StepReport") -> Table:
         rows.append(
             [
                 "",
-                "1 other" if rest == 1 else f"{rest} others",
+                counted(rest, "other"),
                 *blank,
                 percent(report.other_weight),
                 "",
@@ -105,10 +109,10 @@ def why_chosen(step: "Step", settings: str) -> str:
             "temperature 0 takes it."
         )
     draw, left = step.draw, step.stages[-1].left
-    tokens = "one token was left" if left == 1 else f"{left:,} tokens were left"
+    tokens = f"{counted(left, 'token')} {'was' if left == 1 else 'were'}"
     return (
-        f"{tokens} to draw from; the draw {draw.number:.4f} ({settings}) fell into {text}'s part, "
-        f"{draw.low:.4f} to {draw.high:.4f}."
+        f"{tokens} left to draw from; the draw {draw.number:.4f} ({settings}) fell into "
+        f"{text}'s part, {draw.low:.4f} to {draw.high:.4f}."
     )
 
 
@@ -283,9 +287,10 @@ def recurrence_part(report: "RecurrenceReport") -> Part:
 
 
 def _milliseconds(seconds: "Figure") -> str:
+    """The median with three digits at least, and the extremes with as many decimals."""
+    decimals = max(0, 2 - floor(log10(1e3 * seconds.median)))
     low, median, high = (
-        f"{1e3 * s:.2f}" if seconds.median < 0.01 else f"{1e3 * s:,.0f}"
-        for s in (seconds.low, seconds.median, seconds.high)
+        f"{1e3 * s:,.{decimals}f}" for s in (seconds.low, seconds.median, seconds.high)
     )
     return f"{median} ({low}–{high})"
 
@@ -298,7 +303,7 @@ def positions_part(curves: "PositionCurves") -> Part:
     rows = [
         [
             *(curve.scheme, f"arXiv:{curve.paper}"),
-            *(f"{curve.values[d]:.3f}" for d in distances),
+            *(f"{curve.values[d]:,.3f}" for d in distances),
             "" if curve.pairs is None else f"{curve.unseen_pairs} of {curve.pairs}",
         ]
         for curve in curves.curves

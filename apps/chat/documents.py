@@ -11,20 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from ...mlx_model.checkpoints.files import file_sha256
 from ...runtime.errors import InputError
-from ..documents.answer import missing, weigh
-from ..documents.index import Index, open_index
-from ..documents.marks import Sources
 from ..documents.pages import Document
 from ..documents.passages import Passage
-from ..documents.read import READER_VERSION
-from ..documents.reader import AnswerReader, Sentence
-from ..documents.result import Names
+from ..documents.user_file import existing
 from ..models import Stages
-from .attachments import attachment, existing, read_with_text
+from .attachments import attachment, read_with_text
 from .messages import is_passage
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what most conversations do without is loaded where it is used
     from ...runtime.embedder import Embedder
+    from ..documents.index import Index
+    from ..documents.reader import Sentence
+    from ..documents.result import Names
 
 TOP = 5  # passages of a message, at most
 
@@ -57,8 +55,10 @@ class AttachedDocuments:
         return tuple(self._documents.values())
 
     @property
-    def names(self) -> Names:
+    def names(self) -> "Names":
         """What passages are called."""
+        from ..documents.result import Names
+
         return Names(self.documents)
 
     def saved(self) -> list[dict[str, str]]:
@@ -83,7 +83,9 @@ class AttachedDocuments:
                 notes.append(f"{path} is not attached any more: {reason}")
         return notes
 
-    def attach(self, name: str, fits: Callable[[str], bool], stages: Stages | None = None) -> Any:
+    def attach(
+        self, name: str, fits: Callable[[str], bool], stages: Stages | None = None
+    ) -> dict[str, str] | Document:
         """Attach the file `name`, unless its text `fits` into a message.
 
         Its attachment {"name", "text"} if it does, the `Document` if not. Raises InputError for a
@@ -112,6 +114,8 @@ class AttachedDocuments:
 
         Only the message itself is searched for, not what was said before.
         """
+        from ..documents.answer import missing, weigh
+
         found = self._index.search(message, TOP, documents=list(self._documents))
         searched = found.filter.statement if found.filter and not found.filter.empty else ""
         if reason := missing(found.hits, found.filter, weigh(message, found.hits)):
@@ -124,8 +128,11 @@ class AttachedDocuments:
             return LookUp((), (), searched, "the passages are too long for the context")
         return LookUp(tuple(passages[: len(files)]), tuple(files), searched, "")
 
-    def check(self, reply: str, passages: Sequence[Passage]) -> list[Sentence]:
+    def check(self, reply: str, passages: Sequence[Passage]) -> "list[Sentence]":
         """The sentences of a reply, each with the sentence of the passages that bears it out."""
+        from ..documents.marks import Sources
+        from ..documents.reader import AnswerReader, Sentence
+
         pages = [self._documents[p.document].pages[p.page - 1].text for p in passages]
         reader = AnswerReader(Sources(passages, pages, self._embedder))
         return [one for one in reader.feed(reply, 0, last=True) if isinstance(one, Sentence)]
@@ -137,18 +144,25 @@ class AttachedDocuments:
             self._opened = None
 
     @property
-    def _index(self) -> Index:
+    def _index(self) -> "Index":
         if self._opened is None:
+            from ..documents.index import open_index
+
             self._opened = open_index(None, self._embedder)
         return self._opened
 
     def _indexed(self, path: Path) -> Document | None:
-        """A PDF that is in the index; reading others takes no time."""
-        if path.suffix.lower() != ".pdf" or path.is_dir():
+        """A PDF that is in the index, with text; reading others takes no time."""
+        from ..documents.result import has_text
+
+        if path.suffix.lower() != ".pdf":
             return None
-        return self._index.document(file_sha256(path))
+        document = self._index.document(file_sha256(path))
+        return document if document is not None and has_text(document) else None
 
     def _add(self, path: Path, stages: Stages | None, document: Document | None = None) -> Document:
+        from ..documents.read import READER_VERSION
+
         if document is not None and self._index.document(document.sha256) is None:
             self._index.put(document, str(READER_VERSION))
         (sha256,) = self._index.add([path], stages)
@@ -176,11 +190,11 @@ def own_files(files: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [file for file in files if not is_passage(file)]
 
 
-def _file(names: Names, passage: Passage) -> dict[str, Any]:
+def _file(names: "Names", passage: Passage) -> dict[str, Any]:
     mark = names.mark(passage).strip("[]")
     paged = mark.startswith("p. ")
     return {
-        "name": f"{passage.name} p. {passage.label}" if paged else mark,
+        "name": f"{names.file(passage)} p. {passage.label}" if paged else mark,
         "text": passage.text,
         "document": passage.document,
         "page": passage.page,

@@ -73,6 +73,7 @@ class NotFound:
     """The documents do not have it; the model was not asked."""
 
     reason: str
+    nearest: tuple[str, ...] = ()  # of each hit the sentence that is nearest to the question
 
 
 @dataclass(frozen=True)
@@ -145,10 +146,11 @@ def ask(
     found = index.search(question, options.top, documents=documents)
     evidence = weigh(question, found.hits)
     yield Found(tuple(found.hits), found.filter, evidence)
-    if reason := missing(found.hits, found.filter, evidence):
-        yield NotFound(reason)
-        return
     passages = [hit.passage for hit in found.hits]
+    if reason := missing(found.hits, found.filter, evidence):
+        sources = Sources(passages, _page_texts(index, passages), embedder)
+        yield NotFound(reason, tuple(sources.nearest(question)))
+        return
     prompt = build_prompt(model.generator, question, passages, options.max_tokens)
     sources = Sources(prompt.passages, _page_texts(index, prompt.passages), embedder)
     nearest = tuple(sources.nearest(question))

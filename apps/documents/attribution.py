@@ -16,6 +16,8 @@ import numpy as np
 if TYPE_CHECKING:
     from ...runtime.generator import Generator
 
+# What is not a passage's, as `SentenceAttention.rest` has it.
+REST = ("first token", "question and task", "answer so far")
 CAVEAT = "Attention shows where the model looked, not why it answered so."
 _TRACE_BYTES = 256 << 20  # of operands that are held at a time
 
@@ -29,6 +31,11 @@ class SentenceAttention:
     prompt: float  # the rest of the prompt: question, task, the chat template's marks
     answer: float  # what had been answered so far
 
+    @property
+    def rest(self) -> tuple[float, float, float]:
+        """The shares that no passage has, in the order of `REST`."""
+        return self.first, self.prompt, self.answer
+
 
 @dataclass(frozen=True)
 class Attribution:
@@ -41,7 +48,7 @@ class Attribution:
     @property
     def mean(self) -> SentenceAttention:
         """Over the sentences."""
-        rows = [(*one.passages, one.first, one.prompt, one.answer) for one in self.sentences]
+        rows = [(*one.passages, *one.rest) for one in self.sentences]
         *each, first, prompt, answer = np.mean(rows, axis=0).tolist()
         return SentenceAttention(tuple(each), first, prompt, answer)
 

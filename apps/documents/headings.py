@@ -40,6 +40,30 @@ def split_number(text: str) -> tuple[str, str]:
     return found[1], found[2] or text
 
 
+def with_numbers(found: Sequence[Found]) -> list[Found]:
+    """The headings in order; a number alone, "Chapter 3:", goes into the title that follows it."""
+    kept: list[Found] = []
+    for each in found:
+        before = kept[-1] if kept else None
+        if (
+            before is not None
+            and _is_number(before.title)
+            and before.last + 1 == each.first
+            and each.number in ("", before.number)
+            and not each.run_in
+        ):
+            level = min(before.level, each.level)
+            kept[-1] = replace(each, first=before.first, level=level, number=before.number)
+        else:
+            kept.append(each)
+    return kept
+
+
+def _is_number(title: str) -> bool:
+    found = _APPENDIX.fullmatch(title) or _NUMBERED.fullmatch(title)
+    return found is not None and not found[2]
+
+
 def letters(text: str) -> str:
     """Only letters and digits, without case and accents: what two spellings of a text share."""
     plain = unicodedata.normalize("NFKD", text.casefold()).casefold().replace("ı", "i")

@@ -269,5 +269,5 @@ def _telling(text: str) -> list[str]:
 def _sha256(path: Path) -> str:
     """ "" where the file cannot be read; reading it says why."""
     with suppress(OSError, ValueError):
-        return file_sha256(path)
+        return file_sha256(path) if path.is_file() else ""
     return ""

@@ -97,9 +97,8 @@ class Sources:
         self.passages, self._embedder = tuple(passages), embedder
         self._candidates = [
             candidate
-            for index, passage in enumerate(passages)
-            for candidate in _candidates(index, passage.text)
-            if stands_on(candidate.text, pages[index])
+            for index, (passage, page) in enumerate(zip(passages, pages, strict=True))
+            for candidate in _on_page(_candidates(index, passage.text), passage, page)
         ]
 
     def support(self, sentence: str, claims: Collection[Claim] = ()) -> Support | None:
@@ -204,6 +203,16 @@ def _candidates(passage: int, text: str) -> list[_Candidate]:
                 )
             )  # fmt: skip
     return made
+
+
+def _on_page(candidates: list[_Candidate], passage: Passage, page: str) -> list[_Candidate]:
+    """Those that stand on the page: all, where the whole passage does at its place.
+
+    A page is read through for others only: of a file without pages it is the whole text.
+    """
+    if page[passage.start : passage.end] == passage.text:
+        return candidates
+    return [one for one in candidates if stands_on(one.text, page)]
 
 
 def _agreeing(sentence: str, chosen: list[_Candidate]) -> list[_Candidate]:

@@ -11,7 +11,7 @@ from ...runtime.errors import InputError
 from .headings import letters
 from .pages import Box
 from .pdf_layout import reading_order
-from .pdf_text import PDFIUM, Characters, open_page, open_pdf, segments, view
+from .pdf_text import PDFIUM, Characters, open_page, open_pdf, open_text, segments, view
 
 _WIDEST = 8_000  # pixels
 _FAR = 40  # characters without a letter between two of a quotation: another place on the page
@@ -47,12 +47,8 @@ def locate(path: Path, number: int, quote: str) -> list[Box]:
     wanted = letters(quote)
     with open_pdf(path) as document:
         _check(document, number, path)
-        with open_page(document, number, path.name) as page:
-            textpage = page.get_textpage()
-            try:
-                return _boxes(textpage, page, wanted) if wanted else []
-            finally:
-                textpage.close()
+        with open_text(document, number, path.name) as (page, textpage):
+            return _boxes(textpage, page, wanted) if wanted else []
 
 
 def _check(document: Any, number: int, path: Path) -> None:

@@ -9,12 +9,14 @@ from dataclasses import replace
 from itertools import pairwise
 from statistics import median
 
-from .pdf_layout import Line
+from .pdf_layout import Line, spaces
 
 _HYPHENS = "-\u2010\u00ad"
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _COMPOUNDS = ("self", "well", "quasi")  # that begin compounds far more often than words
 _BULLET = re.compile(r"(?:[•◦‣▪∗*–—-]|\(?(?:\d{1,3}|[a-z])[.)])\s")
+_SURE_BULLETS = "•◦‣▪∗"  # which begin no line otherwise
+_NAMELESS = re.compile(r"[\u0000-\u0008\u000e-\u001f\u007f-\u009f](?=\s)")  # TeX's bullet
 _ACCENTS = {"´": "\u0301", "¨": "\u0308", "ˇ": "\u030c", "¸": "\u0327", "˝": "\u030b"}
 _ACCENTED = re.compile(f"([{''.join(_ACCENTS)}]) ?([^\\W\\d_])")
 _LEADER = re.compile(
@@ -81,7 +83,7 @@ def compose(lines: Sequence[Line], headings: Sequence[int], words: Words) -> tup
 
     `headings` has a heading's number (from 1) for each line of it, 0 for a line of the body.
     """
-    lines = _with_listings(lines)
+    lines = _with_listings([_with_bullet(line) for line in lines])
     usual = _usual_pitch(lines)
     limits = _limits(lines, headings, usual)
     text, starts = "", []
@@ -106,6 +108,12 @@ def compose(lines: Sequence[Line], headings: Sequence[int], words: Words) -> tup
         if how == "\n\n":
             first = place
     return text.replace("\u00ad", " ").rstrip(), starts
+
+
+def _with_bullet(line: Line) -> Line:
+    if _NAMELESS.match(line.text):
+        return replace(line, text=f"•{line.text[1:]}")
+    return line
 
 
 def _with_listings(lines: Sequence[Line]) -> list[Line]:
@@ -193,14 +201,26 @@ def _between(
     begin, end = clean(below.text)[:1], above.text.rstrip()[-2:]
     if begin.isalnum() and end[:1].isalpha() and end[1:] in _HYPHENS:
         return " "
-    if _indented(lines, place, first, usual):
+    # An item's text goes on where it began, after the bullet.
+    hangs = wrapped and below.left > above.left and _BULLET.match(above.text)
+    if not hangs and _indented(lines, place, first, usual):
         return "\n\n"
     # Rows of a table both have wide gaps, and begin at the same place.
     row = abs(below.left - above.left) < 0.5 * below.size
     row = row and "  " in above.text and "  " in below.text
-    if row or _BULLET.match(below.text):
+    if row or _is_item(above, below, wrapped):
         return "\n"
     return " " if wrapped else "\n"
+
+
+def _is_item(above: Line, below: Line, wrapped: bool) -> bool:
+    """Whether a line begins an item of a list: "d. If" in the midst of a sentence does not."""
+    if not _BULLET.match(below.text):
+        return False
+    level = abs(below.left - above.left) < 0.5 * below.size
+    ended = above.text.rstrip().endswith((".", ":", ";", "!", "?", ","))
+    sure = below.text.startswith(tuple(_SURE_BULLETS)) or _BULLET.match(above.text)
+    return bool(sure) or ended or not (level and wrapped)
 
 
 def _indented(lines: Sequence[Line], place: int, first: int, usual: float) -> bool:
@@ -211,7 +231,11 @@ def _indented(lines: Sequence[Line], place: int, first: int, usual: float) -> bo
         after = lines[place + 1] if place + 1 < len(lines) else None
         near = after is not None and _pitch(below, after, usual) <= _APART
         return near and (below.left - after.left) / below.size > 0.5
-    return indent < -3 or (indent < -0.8 and first != place - 1)
+    if indent < -3 or (indent < -0.8 and first != place - 1):
+        return True
+    # As far in as the line before it: a paragraph of one line, not the first of this one.
+    block = place > 1 and abs(lines[place - 2].left - above.left) < 0.5 * below.size
+    return indent < -2 and block and above.text.rstrip().endswith(".")
 
 
 def _indent(lines: Sequence[Line], place: int) -> str:
@@ -222,6 +246,5 @@ def _indent(lines: Sequence[Line], place: int) -> str:
         begin -= 1
     while end + 1 < len(lines) and lines[end + 1].mono and lines[end + 1].column == line.column:
         end += 1
-    width = 0.6 * line.size  # of a character, in most monospaced fonts
     left = min(other.left for other in lines[begin : end + 1])
-    return " " * min(round((line.left - left) / width), 60)
+    return " " * spaces(line.left - left, line.parts)

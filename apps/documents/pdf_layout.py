@@ -5,7 +5,7 @@ sides. What crosses it (a title, a wide figure) is read between what stands abov
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -142,27 +142,41 @@ def _parts_columns(parts: list[Segment], gutter: float) -> bool:
     return True
 
 
+class _Row:
+    """Segments of one line, with what is asked of it for each further one."""
+
+    def __init__(self, part: Segment) -> None:
+        self.parts = [part]
+        self.tall = part  # the first of its largest
+        self.left, self.right = part.left, part.right
+
+    def takes(self, part: Segment) -> bool:
+        """Whether a segment stands at this line's height, and not on another of it."""
+        if overlap(self.tall, part) < 0.4:
+            return False
+        beside = part.left >= self.right or part.right <= self.left
+        return beside or all(
+            min(other.right, part.right) - max(other.left, part.left) < part.size
+            for other in self.parts
+        )
+
+    def add(self, part: Segment) -> None:
+        self.parts.append(part)
+        self.tall = max(self.tall, part, key=lambda other: other.size)
+        self.left, self.right = min(self.left, part.left), max(self.right, part.right)
+
+
 def rows(parts: list[Segment]) -> list[list[Segment]]:
     """The segments by their lines, each from left to right."""
-    found: list[list[Segment]] = []
+    found: list[_Row] = []
     for part in sorted(parts, key=lambda part: (part.bottom, part.left)):
-        row = next((row for row in found[-3:] if _same_row(row, part)), None)
+        row = next((row for row in found[-3:] if row.takes(part)), None)
         if row is None:
-            found.append([part])
+            found.append(_Row(part))
         else:
-            row.append(part)
-    for row in found:
-        row.sort(key=lambda part: part.left)
-    return sorted(found, key=lambda row: max(row, key=lambda part: part.size).top)
-
-
-def _same_row(row: list[Segment], part: Segment) -> bool:
-    tall = max(row, key=lambda other: other.size)
-    if overlap(tall, part) < 0.4:
-        return False
-    return all(
-        min(other.right, part.right) - max(other.left, part.left) < part.size for other in row
-    )
+            row.add(part)
+    found.sort(key=lambda row: row.tall.top)
+    return [sorted(row.parts, key=lambda part: part.left) for row in found]
 
 
 def _lines(block: list[Segment], column: int) -> list[Line]:
@@ -174,8 +188,7 @@ def _line(row: list[Segment], column: int) -> Line:
         row = row[::-1]
     text = row[0].text
     for before, part in pairwise(row):
-        gap = max(part.left - before.right, before.left - part.right)
-        text += ("  " if gap > 2 * max(part.size, before.size) else " ") + part.text
+        text += _blank(before, part) + part.text
     tall = max(row, key=lambda part: part.size)
     return Line(
         text=text,
@@ -190,6 +203,21 @@ def _line(row: list[Segment], column: int) -> Line:
         bold=all(part.bold for part in row),
         mono=all(part.mono for part in row),
     )
+
+
+def spaces(gap: float, parts: Sequence[Segment]) -> int:
+    """How many characters of these monospaced segments go into a gap, at most 60."""
+    width = sum(part.right - part.left for part in parts) / sum(len(part.text) for part in parts)
+    return min(round(gap / width), 60) if gap > 0 and width > 0 else 0
+
+
+def _blank(before: Segment, part: Segment) -> str:
+    """What parts two segments: as many spaces as fit between those of a listing."""
+    size = max(part.size, before.size)
+    gap = max(part.left - before.right, before.left - part.right)
+    if before.mono and part.mono:
+        return " " * spaces(gap, (before, part)) or " "
+    return "  " if gap > 2 * size else " "
 
 
 def _right_to_left(text: str) -> bool:

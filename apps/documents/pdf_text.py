@@ -23,6 +23,7 @@ _BOLD = re.compile(r"bold|black|heavy|cmbx|cmssbx|sfbx", re.I)
 _FIXED_PITCH = 1  # PDF 32000-1, table 123
 _HYPHENS = (0x02, 0xFFFE)  # what pdfium puts for a hyphen and the end of the line after it
 _BLANKS = frozenset((9, 10, 11, 12, 13, 32, 0xA0, 0x3000))
+_MOST_CHARACTERS = 1 << 20  # of a page: books have 5,000, and each takes 10 µs
 _SPACE = 0.18  # of the font size: a wider gap inside a word is a space
 _WORD_GAP = 0.9  # of the font size: a wider gap parts two segments of a line
 
@@ -117,6 +118,26 @@ def open_page(document: Any, number: int, name: str) -> Iterator[Any]:
             yield page
         finally:
             page.close()
+
+
+@contextmanager
+def open_text(document: Any, number: int, name: str) -> Iterator[tuple[Any, Any]]:
+    """Page `number`, from 1, and its text, under `PDFIUM`.
+
+    Raises InputError where the page is damaged or has more than 2²⁰ characters.
+    """
+    with open_page(document, number, name) as page:
+        textpage = page.get_textpage()
+        try:
+            count = textpage.count_chars()
+            if count > _MOST_CHARACTERS:
+                raise InputError(
+                    f"page {number} of {name} has {count:,} characters, at most "
+                    f"{_MOST_CHARACTERS:,} are read; save the file without that page"
+                )
+            yield page, textpage
+        finally:
+            textpage.close()
 
 
 def view(page: Any) -> View:

@@ -47,7 +47,7 @@ def build_prompt(
             raise InputError(
                 f"the model's context of {generator.engine.info.context:,} tokens has no room for "
                 f"a passage, the question and {reply_tokens:,} tokens of answer; "
-                "shorten the question or give a model with a longer context"
+                "shorten the question, ask for fewer tokens or give a model with a longer context"
             )
         else:
             chosen = [shorter]

@@ -2,16 +2,31 @@
 
 A page is looked for by its printed label first, and by its physical number where no document has
 such a label; "PDF page 47" and "physical page 47" mean the latter, "printed page 47" the former.
+Numbers up to ninety-nine may be words. "The last two pages" are the file's, and are taken where the
+question asks for them as they stand, or says of what: "how do I print the first page" does neither.
 """
 
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from .sentences import content_words
+
 _ROMAN = re.compile(r"(c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})")  # up to 399, as prefaces have it
 _ROMAN_VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
-# 47, xii, A-3, B.2; a single letter only where it is a small roman numeral.
-_LABEL = r"(?:\d{1,9}|[A-Za-z]{1,2}[-.]\d{1,6}|[ivxlc]+|[IVXLC]{2,})(?![\w]|[.,]\d)"
+_ONES = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_TEENS = (
+    *("ten", "eleven", "twelve", "thirteen", "fourteen"),
+    *("fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+_TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_WRITTEN = {word: number for number, word in enumerate([*_ONES, *_TEENS], 1)}
+_WRITTEN |= {word: 10 * number for number, word in enumerate(_TENS, 2)}
+_WORDS = rf"(?i:(?:{'|'.join(_TENS)})[- ](?:{'|'.join(_ONES)})|{'|'.join(_WRITTEN)})"
+# 47, xii, A-3, B.2, twelve; a single letter only where it is a small roman numeral.
+_LABEL = (
+    rf"(?:\d{{1,9}}|[A-Za-z]{{1,2}}[-.]\d{{1,6}}|[ivxlc]+|[IVXLC]{{2,}}|{_WORDS})(?![\w]|[.,]\d)"
+)
 _TO = r"\s*(?:[-‐‑–—−]|\b(?:to|through|until|till)\b)\s*"
 _RANGE = rf"{_LABEL}(?:{_TO}{_LABEL})?"
 _ITEMS = rf"{_RANGE}(?:\s*(?:,\s*and|,|and|&|or)\s+{_RANGE})*"
@@ -23,6 +38,16 @@ _PAGES = re.compile(
     rf"(?:\b(?P<between>(?i:between))\s+)?(?i:\bpages?|\bpp?\.|\bpgs?\.?)\s*(?:(?i:nos?\.|numbers?)\s*)?"
     rf"(?P<items>(?(between){_LABEL}\s+and\s+{_LABEL}|{_ITEMS})){_AFTER}"
 )
+_ENDS = re.compile(
+    rf"{_BEFORE}\b(?P<end>(?i:first|last|final))\s+(?:(?P<count>\d{{1,4}}|{_WORDS})\s+)?"
+    r"(?i:pages?)\b(?P<whole>\s+of\s+(?:the|this|that|my)\s+(?i:pdf|file|document|book|manual|report|paper|thesis"
+    r"|article|text)\b)?(?!\s+of\b)"
+)
+# Stems of what asks for a page as it stands; `content_words` leaves out "say", "tell", "explain".
+_AS_IT_STANDS = {
+    *("contain", "present", "read", "show", "stand", "summaris", "summariz", "summary"),
+    *("writ", "written"),
+}
 _SECTION = (
     r"(?:\d{1,4}(?:\.\d{1,4})*|[A-Za-z](?:\.\d{1,4})+|[A-Z]|[IVXLC]{2,}|[ivxlc]{2,})(?!\w|\.\d)"
 )
@@ -38,7 +63,8 @@ class Reference:
     """What a question names."""
 
     kind: str  # "page" or "section"
-    ranges: tuple[tuple[str, str], ...]  # first and last of each, as labels or section numbers
+    # First and last of each, as labels or section numbers; physical "-1" is the last page.
+    ranges: tuple[tuple[str, str], ...]
     numbering: str  # "printed" or "physical" where the question says so, else ""
     rest: str  # the question without it
 
@@ -78,6 +104,11 @@ def parse(question: str) -> Reference | None:
         numbering = "physical" if forced in ("pdf", "physical") else forced
         ranges = [pair for match in found for pair in _ranges(match)]
         return Reference("page", tuple(ranges), numbering, _without(question, found))
+    if ends := _ENDS.search(question):
+        rest = _without(question, [ends])
+        bare = set(content_words(rest)) <= _AS_IT_STANDS and not rest.lower().startswith("how")
+        if ends["whole"] or bare:
+            return Reference("page", (_end_pages(ends),), "physical", rest)
     found = list(_SECTIONS.finditer(question))
     if found:
         numbers = [n for match in found for n in re.findall(_SECTION, match["items"])]
@@ -120,11 +151,22 @@ def roman(text: str) -> int | None:
 def _ranges(match: re.Match[str]) -> Iterator[tuple[str, str]]:
     if match["between"]:
         first, last = re.findall(_LABEL, match["items"])
-        yield first, last
+        yield _digits(first), _digits(last)
         return
     for item in re.finditer(_RANGE, match["items"]):
         ends = re.findall(_LABEL, item.group())
-        yield ends[0], ends[-1]
+        yield _digits(ends[0]), _digits(ends[-1])
+
+
+def _digits(label: str) -> str:
+    """A number that is written out in digits: "twenty-one" → "21"; another label as it is."""
+    words = re.split("[- ]", label.lower())
+    return str(sum(_WRITTEN[word] for word in words)) if words[0] in _WRITTEN else label
+
+
+def _end_pages(match: re.Match[str]) -> tuple[str, str]:
+    count = _digits(match["count"] or "1")
+    return ("1", count) if match["end"].lower() == "first" else (f"-{count}", "-1")
 
 
 def _bounds(first: str, last: str) -> tuple[int, int] | None:
@@ -172,9 +214,12 @@ def _printed(contents: Contents, ranges: Sequence[tuple[str, str]]) -> tuple[int
 
 def _physical(contents: Contents, ranges: Sequence[tuple[str, str]]) -> tuple[int, ...]:
     found: set[int] = set()
+    count = len(contents.labels)
     for first, last in ranges:
-        if bounds := _bounds(first, last):
-            found.update(range(max(1, bounds[0]), min(bounds[1], len(contents.labels)) + 1))
+        if last == "-1":
+            found.update(range(max(1, count + 1 + int(first)), count + 1))
+        elif bounds := _bounds(first, last):
+            found.update(range(max(1, bounds[0]), min(bounds[1], count) + 1))
     return tuple(sorted(found))
 
 

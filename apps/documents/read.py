@@ -2,6 +2,7 @@
 
 import codecs
 import hashlib
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from .read_markdown import read_markdown
 from .read_pdf import read_pdf
 from .read_text import read_text
 
-READER_VERSION = 1  # rises when a file's text or labels come out otherwise: indexes read it again
+READER_VERSION = 2  # rises when a file's text or labels come out otherwise: indexes read it again
 MAX_BYTES = 1 << 29  # of a PDF, pictures and all
 MAX_TEXT_BYTES = 1 << 25  # of text, Markdown and HTML
 
@@ -47,11 +48,14 @@ def read_document(
     `ocr` has pages without text read by tesseract where it is installed. `progress` is called
     with the pages read and their count, and again with those that tesseract reads. Text is UTF-8,
     or UTF-16 or UTF-32 with a byte order mark; HTML may declare another encoding.
-    Raises InputError: missing, a directory, empty, too large, encrypted, damaged, or no document
-    of these kinds.
+    Raises InputError: missing, no regular file, empty, too large, encrypted, damaged, or no
+    document of these kinds.
     """
     path = Path(path).expanduser()
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a pipe may wait for ever
+            raise InputError(f"{path} is no regular file; save what it gives as one first")
         with path.open("rb") as file:
             size = file.seek(0, 2)
             file.seek(0)
@@ -67,7 +71,7 @@ def read_document(
         raise InputError(f"{path} is a directory; give the files in it") from None
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path} cannot be read: {reason}; check its name") from None
+        raise InputError(f"{path} cannot be read: {reason}; check its name and rights") from None
     if kind == "pdf":
         title, pages = read_pdf(path, ocr=ocr, progress=progress)
     else:

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from . import ocr as optical
-from .headings import Found, is_large, outlined, printed, split_number
+from .headings import Found, is_large, outlined, printed, split_number, with_numbers
 from .page_labels import printed_labels
 from .pages import Heading, Page
 from .paragraphs import Words, clean, compose
 from .pdf_layout import Line, reading_order
-from .pdf_text import PDFIUM, Segment, open_page, open_pdf, segments, view
+from .pdf_text import PDFIUM, Segment, open_pdf, open_text, segments, view
 from .running_lines import edge_lines, without_running_lines
 
 Progress = Callable[[int, int], None]
@@ -41,12 +41,8 @@ def read_pdf(path: Path, *, ocr: bool, progress: Progress | None) -> tuple[str, 
 
 
 def _segments(document: Any, number: int, name: str) -> list[Segment]:
-    with open_page(document, number, name) as page:
-        textpage = page.get_textpage()
-        try:
-            return segments(textpage, view(page))
-        finally:
-            textpage.close()
+    with open_text(document, number, name) as (page, textpage):
+        return segments(textpage, view(page))
 
 
 def _outline(document: Any) -> dict[int, list[tuple[int, str]]]:
@@ -91,7 +87,7 @@ def _pages(
         found = outlined(page, entries)
         taken = {place for each in found for place in range(each.first, each.last + 1)}
         found += printed(page, body, sizes, taken)
-        found.sort(key=lambda each: each.first)
+        found = with_numbers(sorted(found, key=lambda each: each.first))
         text, starts = compose(page, _marks(found, len(page)), words)
         headings = [
             Heading(each.level, each.number, each.title, starts[each.first]) for each in found

@@ -3,25 +3,20 @@
 import os
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ...runtime.errors import InputError
-from .attribution import CAVEAT, SentenceAttention
+from .attribution import CAVEAT, REST, SentenceAttention
 from .marks import Support
 from .passages import Passage
 from .result import Names, Result
 
 _PAGE_WIDTH = 1000  # pixels of a page's picture
 _COLOURS = 6  # of passages, then they come again
-_OTHERS = (
-    ("first token", "first", "other1"),
-    ("question and task", "prompt", "other2"),
-    ("answer so far", "answer", "other3"),
-)
+_OTHER_COLOURS = ("other1", "other2", "other3")
 RULES = {
     "quoted": "The sentence stands there word for word.",
     "words": "{:.0%} of the sentence's content words stand there.",
@@ -67,7 +62,7 @@ def _values(result: Result) -> dict[str, Any]:
     supports = _supports(result)
     values: dict[str, Any] = {
         "question": result.question,
-        "files": ", ".join(document.path.name for document in result.documents),
+        "files": ", ".join(names.files),
         "several": len(result.documents) > 1,
         "model": result.model,
         "backend": result.backend,
@@ -82,12 +77,7 @@ def _values(result: Result) -> dict[str, Any]:
     }
     if answered is not None:
         parts, rest = _parts(result, names, supports)
-        missing, count = answered.unsupported, len(answered.sentences)
-        values |= {
-            "parts": parts,
-            "rest": rest,
-            "without_source": f"{missing} of {count} sentences without a source on these pages.",
-        }
+        values |= {"parts": parts, "rest": rest, "without_source": result.without_source}
     if attribution is not None:
         shown = [
             (names.place(passage), _colour(index))
@@ -101,7 +91,7 @@ def _values(result: Result) -> dict[str, Any]:
                 {"name": name, "colour": colour}
                 for name, colour in [
                     *zip(legend, colours, strict=True),
-                    *((name, colour) for name, _, colour in _OTHERS),
+                    *zip(REST, _OTHER_COLOURS, strict=True),
                 ]
             ],
             "bars": [
@@ -232,7 +222,7 @@ def _bar(text: str, shares: SentenceAttention, colours: Sequence[str]) -> dict[s
             (f"passage {n}", v, c)
             for n, (v, c) in enumerate(zip(shares.passages, colours, strict=True), 1)
         ),
-        *((name, asdict(shares)[field], colour) for name, field, colour in _OTHERS),
+        *zip(REST, shares.rest, _OTHER_COLOURS, strict=True),
     ]
     parts, x = [], 0.0
     for name, value, colour in values:

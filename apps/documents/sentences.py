@@ -11,6 +11,7 @@ _ABBREVIATIONS = {
 _BEFORE = re.compile(r"[\w.]+$")
 _WORD = re.compile(r"[^\W_]+(?:[.'’_-][^\W_]+)*")
 _NUMBER = re.compile(r"\d")
+_INDENT = 80  # characters, at most, of a list number and the spaces before it
 _ENDING = re.compile(r"(?:ing|edly|ed|es|s|ly)$")
 _NEGATIONS = {
     *("not", "no", "never", "none", "cannot", "neither", "nor", "without", "nothing", "unless"),
@@ -29,6 +30,7 @@ document manual text passage passages page pages section called
 """)
 )
 _SPACES = re.compile(r"\s+")
+_SOLID = re.compile(r"\S")
 _BROKEN_WORD = re.compile(r"(?<=\w)[-‐]\s*\n\s*(?=[a-z])")
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 _LINE_END = re.compile(r"(?<=[.!?…:])\n|\n(?!\s*(?:[a-z(,;&]|\Z))")
@@ -49,16 +51,23 @@ def sentence_end(text: str, start: int, *, lines: bool, whole: bool) -> int | No
     An empty line ends a sentence, with `lines` any line end before what may begin one; `whole`:
     nothing follows the text.
     """
-    stop = (_LINE_END if lines else _PARAGRAPH_END).search(text, start)
+    return _sentence_end(text, start, _stop(text, start, lines), whole)
+
+
+def _stop(text: str, start: int, lines: bool) -> re.Match[str] | None:
+    return (_LINE_END if lines else _PARAGRAPH_END).search(text, start)
+
+
+def _sentence_end(text: str, start: int, stop: re.Match[str] | None, whole: bool) -> int | None:
     limit = stop.start() if stop else len(text)
     for found in _TERMINATOR.finditer(text, start, limit):
         if found.end() == limit and stop is None:
             return limit if whole else None
         if _ends(text, found):
-            rest = text[found.end() :].lstrip()
-            if not rest and not whole:
+            after = _SOLID.search(text, found.end())
+            if after is None and not whole:
                 return None
-            if not rest or not rest[0].islower():
+            if after is None or not after.group().islower():
                 return found.end()
     if stop is not None:
         return limit
@@ -73,7 +82,7 @@ def _ends(text: str, found: re.Match[str]) -> bool:
         return True
     before = _BEFORE.search(text, max(0, found.start() - 20), found.start())
     word = before.group().lower() if before else ""
-    line = text[text.rfind("\n", 0, found.start()) + 1 : found.start()].strip()
+    line = text[max(0, found.start() - _INDENT) : found.start()].rpartition("\n")[2].strip()
     return (
         word not in _ABBREVIATIONS
         and not (len(word) == 1 and word.isalpha())
@@ -84,11 +93,14 @@ def _ends(text: str, found: re.Match[str]) -> bool:
 def split_sentences(text: str, *, lines: bool = False) -> list[tuple[int, int]]:
     """Start and end of each sentence, white space around it left out; `lines` as above."""
     spans, at = [], 0
+    stop = _stop(text, 0, lines)
     while at < len(text):
         if text[at].isspace():
             at += 1
             continue
-        end = sentence_end(text, at, lines=lines, whole=True)
+        if stop is not None and stop.start() < at:
+            stop = _stop(text, at, lines)  # looked for once, however many sentences stand before it
+        end = _sentence_end(text, at, stop, True)
         trimmed = at + len(text[at:end].rstrip())
         spans.append((at, trimmed))
         at = max(end, at + 1)

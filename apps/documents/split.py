@@ -13,7 +13,7 @@ SPLITTER_VERSION = 1  # another one has documents indexed anew
 LONGEST = 700  # characters of a passage
 # A heading begins a passage unless the one before it would be shorter than this.
 _SHORTEST = 100
-_PARAGRAPH_END = re.compile(r"\s*\n[ \t]*\n\s*")
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n\s*")
 _SPACE = re.compile(r"\s+")
 
 _Span = tuple[int, int]  # start and end in the page's text
@@ -85,14 +85,14 @@ def _units(text: str, run: _Span) -> Iterator[_Span]:
     """What is not cut: paragraphs, or what a paragraph that is too long is cut into."""
     start = run[0]
     for gap in [*_PARAGRAPH_END.finditer(text, *run), None]:
-        end = gap.start() if gap else run[1]
+        end = _trimmed(text, start, gap.start() if gap else run[1])[1]
         if end - start <= LONGEST:
             if end > start:
                 yield start, end
         else:
             for first, last in split_sentences(text[start:end]):
                 yield from _pieces(text, start + first, start + last)
-        start = gap.end() if gap else end
+        start = gap.end() if gap else run[1]
 
 
 def _pieces(text: str, start: int, end: int) -> Iterator[_Span]:
@@ -109,9 +109,11 @@ def _pieces(text: str, start: int, end: int) -> Iterator[_Span]:
 
 
 def _trimmed(text: str, start: int, end: int) -> _Span:
-    part = text[start:end]
-    start += len(part) - len(part.lstrip())
-    return start, max(start, start + len(part.strip()))
+    while start < end and text[start].isspace():
+        start += 1
+    while start < end and text[end - 1].isspace():
+        end -= 1
+    return start, end
 
 
 def _in_force(

@@ -94,13 +94,15 @@ def weights(layer: LayerTrace, queries: Sequence[int] | np.ndarray) -> np.ndarra
 
 def output(layer: LayerTrace, queries: Sequence[int] | np.ndarray) -> np.ndarray:
     """The weighted sums of the values, float32 [H, n, D]."""
-    spec = layer.spec
-    parts = []
-    for block in blocks(layer, queries):
-        heads, count, keys = block.weights.shape
-        v = layer.v[:, block.first : block.first + keys]
-        parts.append((block.weights.reshape(spec.kv_heads, -1, keys) @ v).reshape(heads, count, -1))
+    parts = [weighted_sums(layer, block) for block in blocks(layer, queries)]
     return np.concatenate(parts, axis=1)
+
+
+def weighted_sums(layer: LayerTrace, block: Block) -> np.ndarray:
+    """`output` of the queries of one block of the layer."""
+    heads, count, keys = block.weights.shape
+    v = layer.v[:, block.first : block.first + keys]
+    return (block.weights.reshape(layer.spec.kv_heads, -1, keys) @ v).reshape(heads, count, -1)
 
 
 def blocks(layer: LayerTrace, queries: Sequence[int] | np.ndarray | None = None) -> Iterator[Block]:

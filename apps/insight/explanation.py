@@ -146,21 +146,17 @@ def choose_view(
     layer or head that the model does not have, and as `trace` does; `read` is that, or a server's
     way to call it.
     """
-    if layer is None:
-        # One token is enough to learn how many layers there are.
-        shapes = read(generator, tokens[:1]).layers
-        layers = _middle(list(shapes.values()), len(tokens))
-        if head is not None:
-            _check_head(head, max(shape.spec.heads for shape in shapes.values()))
-    else:
-        layers = [layer]
+    # One token is enough to learn how many layers and heads there are.
+    shapes = read(generator, tokens[:1], None if layer is None else [layer]).layers
+    layers = _middle(list(shapes.values()), len(tokens)) if layer is None else [layer]
+    if head is not None:
+        _check_head(head, max(shapes[number].spec.heads for number in layers))
     traced = read(generator, tokens, layers, progress)
     found, logits = traced.layers, traced.logits
     best: tuple[float, int, int] | None = None
     for number in sorted(found):
         one = found[number]
         if layer is not None and head is not None:
-            _check_head(head, one.spec.heads)
             return View(one, logits, query, head, "as asked for")
         rows = weights(one, [query])[:, 0]
         idle = rows[:, sorted({0, max(query - 1, 0), query})].sum(axis=-1)
@@ -184,10 +180,10 @@ def _middle(shapes: Sequence[LayerTrace], tokens: int) -> list[int]:
 
 
 def _why(layers: Sequence[int], layer: int | None, head: int | None, share: float) -> str:
-    rule = f"least weight to the first token, the one before and itself ({share:.0%})"
+    rule = f"least weight to the first token, the one before and itself ({100 * share:.0f} %)"
     if layer is not None:
         return f"layer {layer} as asked for; of its heads, the one that gives {rule}"
-    several = f"layers {layers[0]} to {layers[-1]}"
+    several = f"layers {layers[0]} to {layers[-1]}" if layers[1:] else f"layer {layers[0]}"
     if head is not None:
         return f"head {head} as asked for; of {several}, the one in which it gives {rule}"
     return f"of the heads of {several}, the one that gives {rule}"

@@ -6,7 +6,7 @@ and nothing of what the head is for (arXiv:1902.10186, and the reply arXiv:1908.
 Shapes: S tokens of a text · N layers · H query heads.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -89,11 +89,6 @@ class KindScores:
         order = np.argsort(-self.score, axis=None, kind="stable")[:count]
         places = zip(*np.unravel_index(order, self.score.shape), strict=True)
         return [self._of(int(layer), int(head)) for layer, head in places]
-
-    def heads(self) -> Iterator[HeadScore]:
-        """Every head, by layer."""
-        for layer, head in np.ndindex(self.score.shape):
-            yield self._of(layer, head)
 
     def _of(self, layer: int, head: int) -> HeadScore:
         found = float(self.score[layer, head]), float(self.control[layer, head])

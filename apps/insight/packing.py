@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.errors import InputError
-from .attention import Block, blocks
+from .attention import Block, blocks, weighted_sums
 from .trace import LayerTrace
 
 MOST_BYTES = 9_000_000  # of all layers together; the text and the program come on top
@@ -69,7 +69,7 @@ def pack_layer(layer: LayerTrace, top: int) -> dict[str, Any]:
             np.take_along_axis(values, best, -1)[..., 0] for values in (block.scores, block.weights)
         )
         lse[:, at] = score - np.log(weight)
-        outputs[:, at] = _output_norms(layer, block)
+        outputs[:, at] = np.linalg.norm(weighted_sums(layer, block), axis=-1)
         sinks[:, at] = block.sinks
     capped, biased = spec.softcap is not None, layer.slopes is not None
     return {
@@ -102,14 +102,6 @@ def _top(block: Block, top: int) -> tuple[np.ndarray, np.ndarray]:
     steps = (np.clip(share, 0, 1) * _STEPS).round().astype("<u2")
     spare = [(0, 0), (0, 0), (0, top - count)]
     return np.pad(block.first + ids, spare), np.pad(steps, spare)
-
-
-def _output_norms(layer: LayerTrace, block: Block) -> np.ndarray:
-    """The lengths of the weighted sums of values [H, n]."""
-    heads, count, keys = block.weights.shape
-    v = layer.v[:, block.first : block.first + keys]
-    sums = block.weights.reshape(layer.spec.kv_heads, -1, keys) @ v
-    return np.linalg.norm(sums, axis=-1).reshape(heads, count)
 
 
 def _key_type(tokens: int) -> np.dtype:

@@ -12,7 +12,7 @@ from .heads import HeadReport, describe
 from .packing import LOG_FLOOR, MOST_BYTES, choose_layers, layer_bytes, pack_layer
 from .position_curves import PositionCurves
 from .reading import Reading
-from .trace import trace
+from .trace import chosen_layers, trace
 from .walkthrough import Walkthrough
 
 _TOGETHER = 64_000_000  # numbers of queries, keys and values held while layers are packed
@@ -61,16 +61,9 @@ def heads_data(report: HeadReport) -> dict[str, Any]:
 
 def positions_data(curves: PositionCurves) -> dict[str, Any]:
     """The curves at the distances of their charts."""
-    schemes = [
-        {
-            field.name: getattr(curve, field.name)
-            for field in fields(curve)
-            if field.name != "values"
-        }
-        for curve in curves.curves
-    ]
-    rest = {f.name: getattr(curves, f.name) for f in fields(curves) if f.name != "curves"}
-    return rest | {"schemes": schemes, "charts": [asdict(chart) for chart in curves.charts()]}
+    schemes = [_without(curve, "values") for curve in curves.curves]
+    charts = [asdict(chart) for chart in curves.charts()]
+    return _without(curves, "curves") | {"schemes": schemes, "charts": charts}
 
 
 def attention_data(
@@ -87,12 +80,9 @@ def attention_data(
     ids, view = reading.ids, reading.view
     shapes = trace(reading.generator, ids[:1]).layers
     count, spec = len(shapes), view.trace.spec
-    if unknown := [layer for layer in layers or () if not 0 <= layer < count]:
-        raise InputError(
-            f"there is no layer {unknown[0]}; the model has {count}, give 0 to {count - 1}"
-        )
+    wanted = None if layers is None else chosen_layers(layers, count)
     each = layer_bytes(spec.heads, spec.kv_heads, len(ids), top)
-    chosen, partly = choose_layers(layers, view.trace.layer, count, each)
+    chosen, partly = choose_layers(wanted, view.trace.layer, count, each)
     if any(shapes[n].spec.heads != spec.heads for n in chosen):
         raise InputError(
             "the layers have different numbers of heads; give those alike with --layers"

@@ -76,7 +76,7 @@ def read_text(
         tokens = [*prompt, *found.tokens]
     query = len(prompt) - 1 if token is None else find_token(generator.tokenizer, tokens, token)
     texts = token_texts(generator.tokenizer, tokens)
-    view = choose_view(generator, tokens, query, layer, head)
+    view = choose_view(generator, tokens, query, layer, head, progress)
     return Reading(
         generator=generator,
         tokens=tuple(texts),

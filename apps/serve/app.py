@@ -12,12 +12,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from . import catalog
+from . import catalog, documents
 from .chat_completions import chat_completions
 from .completions import completions
+from .document_store import MAX_BYTES
 from .embeddings import embeddings
 from .fields import Fields, parse_body
 from .guard import Guard
+from .insight import explain
 from .messages import count_tokens, messages
 from .page_files import page_routes
 from .responses import responses
@@ -32,13 +34,18 @@ _POSTS: dict[str, Handler] = {
     "/v1/messages": messages,
     "/v1/messages/count_tokens": count_tokens,
     "/v1/responses": responses,
+    "/pippin/explain": explain,
+    "/pippin/passages": documents.passages,
+    "/pippin/sources": documents.sources,
 }
 _GETS = {
     "/v1/models": catalog.models,
     "/v1/models/{name:path}": catalog.model,
     "/health": catalog.health,
     "/metrics": catalog.metrics,
+    "/pippin/documents/{id}/pages/{number:int}.png": documents.page_picture,
 }
+_UPLOADS = "/pippin/documents"
 _EXPOSED = ("Retry-After", "x-request-id", "request-id")
 
 
@@ -51,6 +58,8 @@ def build_app(service: Service) -> ASGIApp:
             for path, handler in _POSTS.items()
         ),
         *(Route(path, _get(service, handler), methods=["GET"]) for path, handler in _GETS.items()),
+        Route(_UPLOADS, _timed(service, documents.upload), methods=["POST"]),
+        Route(f"{_UPLOADS}/{{id}}", _get(service, documents.remove), methods=["DELETE"]),
         *page,
     ]
     paths = [route.path for route in routes]
@@ -60,11 +69,12 @@ def build_app(service: Service) -> ASGIApp:
         metrics=service.metrics,
         open_paths=["/health", *(route.path for route in page)],
         routes=paths,
+        uploads={_UPLOADS: MAX_BYTES},
     )
     cors = Middleware(
         CORSMiddleware,
         allow_origins=list(service.settings.origins),
-        allow_methods=["GET", "POST"],
+        allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
         expose_headers=list(_EXPOSED),
     )
@@ -79,11 +89,20 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 
 
 def _post(service: Service, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def read(service: Service, request: Request) -> Response:
+        return await handler(service, request, parse_body(await request.body()))
+
+    return _timed(service, read)
+
+
+def _timed(
+    service: Service, handler: Callable[[Service, Request], Awaitable[Response]]
+) -> Callable[[Request], Awaitable[Response]]:
     async def run(request: Request) -> Response:
         seconds = service.settings.timeout
         request.state.deadline = asyncio.get_running_loop().time() + seconds
         async with asyncio.timeout(seconds):
-            return await handler(service, request, parse_body(await request.body()))
+            return await handler(service, request)
 
     return run
 

@@ -9,6 +9,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 _FOLDER = Path(__file__).parent / "page"
+# What the page of `pippin explain` is made of, which this page imports as one module.
+_INSIGHT = Path(__file__).parents[1] / "insight" / "page"
+_STRIP = ("dom.js", "strip.js")
+_EXPORTS = "\nexport { Strip, bar, field, makeTable, percent, visible };\n"
 _TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -29,18 +33,24 @@ _HEADERS = {
 }
 
 
+def page_contents() -> dict[str, bytes]:
+    """The page's files by their paths."""
+    files = (file for file in sorted(_FOLDER.rglob("*")) if file.suffix in _TYPES)
+    found = {file.relative_to(_FOLDER).as_posix(): file.read_bytes() for file in files}
+    strip = b"".join((_INSIGHT / name).read_bytes() for name in _STRIP)
+    return found | {"strip.js": strip + _EXPORTS.encode()}
+
+
 def page_routes() -> list[Route]:
     """A route for each file of the page, and `/` for index.html."""
-    files = sorted(file for file in _FOLDER.rglob("*") if file.suffix in _TYPES)
-    routes = [Route(f"/{file.relative_to(_FOLDER).as_posix()}", _send(file)) for file in files]
-    index = _FOLDER / "index.html"
-    return [Route("/", _send(index)), *routes] if index in files else routes
+    contents = page_contents()
+    routes = [Route(f"/{name}", _send(name, content)) for name, content in contents.items()]
+    return [Route("/", _send("index.html", contents["index.html"])), *routes]
 
 
-def _send(file: Path) -> Callable[[Request], Awaitable[Response]]:
-    content = file.read_bytes()
+def _send(name: str, content: bytes) -> Callable[[Request], Awaitable[Response]]:
     tag = f'"{hashlib.sha256(content).hexdigest()[:16]}"'
-    headers = {**_HEADERS, "ETag": tag, "Content-Type": _TYPES[file.suffix]}
+    headers = {**_HEADERS, "ETag": tag, "Content-Type": _TYPES[Path(name).suffix]}
 
     async def send(request: Request) -> Response:
         if tag in request.headers.get("if-none-match", ""):

@@ -2,11 +2,13 @@
 
 import asyncio
 import socket
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ...runtime.errors import PippinError
-from ..models import Model
+from ..models import Model, Stages
 from .app import build_app
+from .document_store import DocumentStore
 from .listen import Listener, open_socket
 from .metrics import Metrics
 from .scheduler import Scheduler
@@ -44,7 +46,17 @@ def make_service(
         metrics=metrics,
     )
     scheduler.start()
-    return Service(model, scheduler, settings, metrics, name, embedder, embedder_name)
+    documents = DocumentStore(partial(_load_minilm, settings.fetch))
+    return Service(model, scheduler, settings, metrics, name, documents, embedder, embedder_name)
+
+
+def _load_minilm(fetch: bool, stages: Stages) -> "Embedder":
+    """The encoder that documents are searched with: on onnxruntime, which any thread may use, and
+    on one core, so that replies go on.
+    """
+    from ..embedders import load_embedder
+
+    return load_embedder("minilm", "onnx", threads=1, fetch=fetch, stages=stages)
 
 
 def listen(settings: ServeSettings) -> socket.socket:

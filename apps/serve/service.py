@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ..models import Model
 from .content import Part, Reply
+from .document_store import DocumentStore
 from .errors import ApiError
 from .metrics import Metrics
 from .run import Piece
@@ -20,6 +21,7 @@ from .scheduler import Scheduler
 from .settings import ServeSettings
 from .sse import EventStream, encode, unless_gone
 from .ticket import Ticket
+from .work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from ...runtime.embedder import Embedder
@@ -36,9 +38,16 @@ class Service:
     settings: ServeSettings
     metrics: Metrics
     name: str  # of the model, as clients call it
+    documents: DocumentStore
     embedder: "Embedder | None" = None
     embedder_name: str = ""
     created: int = field(default_factory=lambda: int(time.time()))
+    insight: WorkQueue = field(
+        default_factory=lambda: WorkQueue("pippin-insight", "another reply is being explained", 4)
+    )
+    reading: WorkQueue = field(
+        default_factory=lambda: WorkQueue("pippin-reading", "another document is being read", 8)
+    )
     # Templates and tokenizers take their time with long prompts; streams go on meanwhile.
     _workers: ThreadPoolExecutor = field(
         default_factory=lambda: ThreadPoolExecutor(2, thread_name_prefix="pippin-prompt")
@@ -93,9 +102,12 @@ class Service:
         )
 
     def close(self) -> None:
-        """End the engine's thread and the workers."""
+        """End the engine's thread and the workers, and delete the documents."""
         self.scheduler.stop()
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        self.insight.close()
+        self.reading.close()
+        self._workers.shutdown(wait=True, cancel_futures=True)
+        self.documents.close()
 
 
 async def parts(

@@ -22,6 +22,7 @@ class ServeSettings:
     shutdown: float = 30.0  # seconds for replies under way when the server is to end
     origins: tuple[str, ...] = ()  # whose web pages may call, "*" for all
     aliases: tuple[str, ...] = ()  # further names of the model
+    fetch: bool = True  # the encoder that searches documents may be downloaded
     api_key: str | None = field(default=None, repr=False)
 
     @property

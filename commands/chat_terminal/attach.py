@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from ...apps.documents.pages import Document
-from ...apps.documents.result import page_notes
 from ...runtime.errors import InputError
 from .sources import document_lines
 
@@ -53,6 +52,8 @@ def _attach(chat: "ChatTerminal", name: str) -> None:
     finally:
         chat.end_progress()
     if isinstance(found, Document):
+        from ...apps.documents.result import page_notes
+
         for line in [*page_notes([found]), *document_lines([found])]:
             chat.screen.note(line)
         chat.keeper.save()

@@ -15,6 +15,8 @@ from typing import IO
 from rich.console import Console
 from rich.text import Text
 
+from ..console import shown
+
 _CLEAR_ROW = "\r\x1b[2K"
 
 
@@ -80,18 +82,3 @@ class Screen:
 def short_name(model: str) -> str:
     """A model's name; of a path the last part alone."""
     return re.split(r"[/\\]", model.rstrip("/\\"))[-1] if Path(model).is_absolute() else model
-
-
-def shown(text: str) -> str:
-    """`text` with control characters spelled out: what a model writes must not steer a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in "\n\t" else _spell(c) for c in text)
-
-
-def _spell(char: str) -> str:
-    code = ord(char)
-    if code < 32 or code == 127:
-        return "^" + chr(code ^ 64)
-    # Joiners and other invisible characters are part of the text; controls of 8 bits are not.
-    return ascii(char)[1:-1] if code < 160 else char

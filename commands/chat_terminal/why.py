@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 from ...runtime.errors import InputError
 from ..console import table_lines
-from ..explain_tables import percent, step_table, visible
 
 if TYPE_CHECKING:
     from ...apps.chat.why import Why
@@ -30,6 +29,7 @@ def why(chat: "ChatTerminal", argument: str) -> None:
 
 def _lines(found: "Why") -> list[str]:
     from ...apps.insight.explanation import CAVEAT
+    from ..explain_tables import step_table, visible
 
     step = found.step
     table = step_table(step)
@@ -55,6 +55,8 @@ def _lines(found: "Why") -> list[str]:
 
 
 def _candidate_rows(found: "Why") -> list[list[str]]:
+    from ..explain_tables import percent, visible
+
     return [
         [
             "→" if one.token == found.chosen.id else "",

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pippin.apps.chat.saved import ChatStore
-from support.command_line import make_chat_model
+from support.command_line import make_chat_folder, make_chat_model
 from support.scripted_chat import make_replies, scripted_command
 from support.terminal import Terminal, chat_command
 from support.wheels import smollm2_gguf
@@ -35,11 +35,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same model, exported; tests must not change it."""
-    from pippin.export.folder import export_folder
-    from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
-
-    out = tmp_path_factory.mktemp("exports") / "tiny-onnx"
-    return export_folder(open_checkpoint(model), out, weights="fp32")
+    return make_chat_folder(model, tmp_path_factory.mktemp("exports") / "tiny-onnx")
 
 
 @pytest.fixture(scope="session")

@@ -139,9 +139,9 @@ def test_fewer_layers_are_held_of_a_long_conversation(
     tokens = list(b"Some words of a text.")
     one = explanation.trace(generator, tokens, [0]).layers[0]
     size = one.q.nbytes + one.k.nbytes + one.v.nbytes
-    for room, layers in ((3, "3 to 5"), (2, "3 to 4"), (1, "4 to 4"), (0, "4 to 4")):
+    for room, layers in enumerate(("layer 4", "layer 4", "layers 3 to 4", "layers 3 to 5")):
         monkeypatch.setattr(explanation, "_TRACE_BYTES", room * size)
-        assert f"layers {layers}," in choose_view(generator, tokens, len(tokens) - 1).why
+        assert f"heads of {layers}," in choose_view(generator, tokens, len(tokens) - 1).why
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals of POSIX")

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pippin.cli import cli
-from support.command_line import make_chat_model
+from support.command_line import make_chat_folder, make_chat_model
 from support.wheels import smollm2_gguf
 
 
@@ -28,11 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same model, exported; tests must not change it."""
-    from pippin.export.folder import export_folder
-    from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
-
-    out = tmp_path_factory.mktemp("exports") / "tiny-onnx"
-    return export_folder(open_checkpoint(model), out, weights="fp32")
+    return make_chat_folder(model, tmp_path_factory.mktemp("exports") / "tiny-onnx")
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pippin.commands.console import Progress, check_text, decode, format_bytes, print_table
+from pippin.commands.console import (
+    Progress,
+    check_text,
+    decode,
+    format_bytes,
+    print_table,
+    table_lines,
+)
 from pippin.runtime.errors import InputError
 
 
@@ -62,6 +69,35 @@ def test_tables_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "1 x  b\nc    d\n"
     print_table([])
     assert capsys.readouterr().out == ""
+    print_table([["日本", "·x"], ["a", "e\u0301"], ["bcde", "y"]])
+    assert capsys.readouterr().out == "日本  ·x\na     e\u0301\nbcde  y\n"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["22,000", "7", "-"],
+        ["<0.01 %", "100.0 %", "3.1%", ""],
+        ["2.1e-95", "-0.5", "−1.5", "-∞", "≤ 0.0001"],
+        ["12 B", "1.5 GiB", "31.2 tok/s"],
+        ["1,234 (1,111–1,357)", "0.478 (0.469–0.499)"],
+        ["4.2 [4.0–4.4]", "31.0 [30.1–32.2] 81%"],
+        ["95 of 256", "0 of 32"],
+    ],
+    ids=lambda cells: cells[0],
+)
+def test_numbers_are_set_flush_right(cells: list[str]) -> None:
+    width = max(map(len, cells))
+    assert table_lines([[cell, "x"] for cell in cells]) == [c.rjust(width) + "  x" for c in cells]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["2 layers of 240 units, embeddings of 128", "3×64", "8-bit", "2026-01-02", "4th", "cut by 3"],
+)
+def test_what_only_begins_with_a_digit_is_text(cell: str) -> None:
+    assert table_lines([[cell], ["x" * 50]])[0] == cell
+    assert table_lines([[cell, "|"], ["1" * 50, "|"]])[0] == cell.ljust(52) + "|"
 
 
 @pytest.mark.parametrize(

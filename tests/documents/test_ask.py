@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
+from rich.cells import cell_len
 
 from pippin.apps.documents import index as index_module
 from pippin.apps.models import Model
 from pippin.cli import cli
+from pippin.commands.console import write
 from pippin.runtime.errors import InputError
 from support.command_line import one_line, run_pippin
 from support.document_answers import COPROCESS, answering
@@ -131,11 +134,15 @@ def test_a_report_is_written(invoke: Invoke, pdf: Path, tmp_path: Path) -> None:
     ("args", "message"),
     [
         (["nots.md", "Why?"], "there is no file nots.md; did you mean notes.md?"),
-        (["zzzzzz.qqq", "Why?"], "there is no file zzzzzz.qqq; files come first, QUESTION last"),
+        (["zzzzzz.qqq", "Why?"], "there is no file zzzzzz.qqq in "),
+        (["notes.md", "Why", "not?"], "; QUESTION is the last argument, in quotes"),
+        (["n" * 300, "Why?"], "cannot be read: File name too long"),
+        (["notes.md"], 'the question comes last: pippin ask notes.md "QUESTION"'),
         (["no/where.md", "Why?"], "there is no file no/where.md: there is no directory no"),
         (["notes.md", "notes.md"], "the last argument, notes.md, is a file; the question comes"),
         (["notes.md", " "], "the question is empty"),
         (["notes.md", "Why?", "--html", "no/r.html"], "there is no directory no to write r.html"),
+        (["notes.md", "Why?", "--html", "notes.md"], "would overwrite the document"),
         ([".", "Why?"], ". is a directory; give the files in it"),
     ],
 )
@@ -148,9 +155,88 @@ def test_mistakes_are_told_before_any_work(
     assert not (tmp_path / "home").exists()
 
 
+def test_what_is_refused_shows_what_was_near(invoke: Invoke, pdf: Path) -> None:
+    done = invoke(pdf, "Zebras?")
+    assert done.stdout.startswith("This is not in the document: no passage comes near it.\n\n")
+    assert f"\n  “{COPROCESS}”\n" in done.stdout
+    assert "cosine" in done.stdout
+    document = json.loads(invoke(pdf, "Zebras?", "--json").stdout)
+    assert document["not_in_the_documents"] == "no passage comes near it"
+    assert COPROCESS in {one["nearest_sentence"] for one in document["passages"]}
+
+
+def test_files_of_one_name_are_told_apart(invoke: Invoke, notes: Path, tmp_path: Path) -> None:
+    other = tmp_path / "old" / "notes.md"
+    other.parent.mkdir()
+    other.write_text("Arrays begin at zero.\n", "utf-8")
+    done = invoke(notes, other, QUESTION, "--no-attention")
+    assert f"{COPROCESS} [{tmp_path.name}/notes.md]" in done.stdout
+    document = json.loads(invoke(notes, other, QUESTION, "--json").stdout)
+    names = {one["file"]: one["document"] for one in document["passages"]}
+    shas = [one["sha256"] for one in document["documents"]]
+    assert names == dict(zip([f"{tmp_path.name}/notes.md", "old/notes.md"], shas, strict=True))
+
+
+def test_a_copy_goes_by_the_name_that_is_given(invoke: Invoke, notes: Path) -> None:
+    invoke(notes, QUESTION, "--no-attention")
+    copy = notes.with_name("copy.md")
+    copy.write_bytes(notes.read_bytes())
+    document = json.loads(invoke(copy, notes, copy, QUESTION, "--json").stdout)
+    assert len(document["documents"]) == 1
+    assert {one["file"] for one in document["passages"]} == {
+        Path(document["documents"][0]["path"]).name
+    }
+    assert "[copy.md]" in invoke(copy, QUESTION, "--no-attention").stdout
+
+
+def test_a_document_without_text_is_refused(invoke: Invoke, pdf: Path, notes: Path) -> None:
+    pdf.write_bytes(small_pdf([[]]))
+    with pytest.raises(InputError, match=r"small\.pdf: page 1 has no text"):
+        invoke(pdf, QUESTION)
+    assert "page 1 has no text" in invoke(notes, pdf, QUESTION, "--no-attention").stderr
+
+
+def test_a_document_does_not_steer_the_terminal(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "evil\x1b[2J.md"
+    path.write_text(f"{COPROCESS}\n\nIt says \x1b]0;pwned\x07 and \x9b31m zero.\n", "utf-8")
+    written: list[str] = []
+    monkeypatch.setattr("pippin.commands.ask_print.write", lambda text: written.append(text))
+    invoke(path, QUESTION, "--no-attention")
+    assert "\x1b" in "".join(written)
+    out = Out()
+    monkeypatch.setattr("sys.stdout", out)
+    for text in written:
+        write(text)
+    assert not set(out.getvalue()) & {"\x1b", "\x07", "\x9b"}
+    assert "^[[2J" in out.getvalue()
+
+
+class Out(StringIO):
+    """What `write` takes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_lines_fit_the_terminal(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    path = tmp_path / f"{'東京駅' * 9}.md"
+    path.write_text(TEXT, "utf-8")
+    lines = invoke(path, QUESTION, "--no-attention").stdout.splitlines()
+    table = [line for line in lines if line.startswith(("   passage", "1  "))]
+    assert len(table) == 2
+    quoted = [line for line in lines if line.startswith("  ")]
+    assert max(map(cell_len, [*table, *quoted])) <= columns
+
+
 def test_usage(tmp_path: Path) -> None:
     run = run_pippin("ask", "Why?")
-    assert (run.code, "Missing argument" in one_line(run)) == (2, True)
+    assert (run.code, one_line(run)[:8]) == (2, "no FILE;")
 
 
 def test_an_interrupted_run_goes_on_where_it_was(

@@ -1,6 +1,7 @@
 """The index: what is kept, what is found, and what becomes of it when things go wrong."""
 
 import math
+import os
 import sqlite3
 import subprocess
 import sys
@@ -276,6 +277,15 @@ def test_a_file_that_cannot_be_read_leaves_those_before_it(tmp_path):
         with pytest.raises(InputError, match=r"missing\.txt"):
             index.add([good, tmp_path / "missing.txt"])
         assert len(index.search("cat", 5, "bm25").hits) == 1
+
+
+def test_a_pipe_is_refused_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe.txt")
+    with open_index(tmp_path / "index", None) as index:
+        with pytest.raises(InputError, match="is no regular file"):
+            index.add([tmp_path / "pipe.txt"])
+        with pytest.raises(InputError, match="is no regular file"):
+            index.add(["/dev/zero"])
 
 
 def test_a_document_comes_back_as_it_was_read(index):

@@ -39,6 +39,13 @@ _PAGES = [
     ("the physical page 47", [("47", "47")], "physical"),
     ("page 47 of the PDF", [("47", "47")], "physical"),
     ("printed page 47", [("47", "47")], "printed"),
+    ("What is on page twelve?", [("12", "12")], ""),
+    ("page Twenty-one", [("21", "21")], ""),
+    ("pages ninety-eight to one", [("98", "1")], ""),
+    ("between pages two and five", [("2", "5")], ""),
+    ("What does the last page say?", [("-1", "-1")], "physical"),
+    ("Summarize the first two pages", [("1", "2")], "physical"),
+    ("who signed on the last 3 pages of the document", [("-3", "-1")], "physical"),
 ]
 _SECTIONS = [
     ("What does section 3.2 say?", ["3.2"]),
@@ -54,6 +61,9 @@ _SECTIONS = [
 ]
 _NEITHER = [
     "How do I print page numbers?",
+    "How do I show the first page?",
+    "hide the number on the first page",
+    "the sixteenth page sixteenth",
     "What is code page 437?",
     "man page 3",
     "the page I wrote",
@@ -122,6 +132,11 @@ def _resolve(question: str, *documents: Contents):
         ("page 202", [202], "physical"),
         ("PDF page 47", [47], "physical"),
         ("pages 0-2 of the PDF", [1, 2], "physical"),
+        ("page forty-seven", [50], "printed"),
+        ("the last page", [202], "physical"),
+        ("the last three pages", [200, 201, 202], "physical"),
+        ("the first 2 pages", [1, 2], "physical"),
+        ("the last 999 pages", list(range(1, 203)), "physical"),
     ],
 )
 def test_which_pages_a_number_means(question, pages, numbering):

@@ -11,7 +11,7 @@ from pippin.apps.documents.headings import letters
 from pippin.apps.documents.page_image import locate
 from pippin.apps.documents.page_labels import printed_labels
 from pippin.apps.documents.pages import Document
-from pippin.apps.documents.pdf_text import open_page, open_pdf, segments, view
+from pippin.apps.documents.pdf_text import open_pdf, open_text, segments, view
 from pippin.apps.documents.read import read_document
 from pippin.apps.documents.running_lines import edge_lines
 from support.documents import manuals
@@ -46,12 +46,8 @@ def test_labels_found_in_print_are_those_that_the_file_states(name: str) -> None
 
 
 def _segments(pdf: pypdfium2.PdfDocument, number: int) -> list:
-    with open_page(pdf, number, "") as page:
-        textpage = page.get_textpage()
-        try:
-            return segments(textpage, view(page))
-        finally:
-            textpage.close()
+    with open_text(pdf, number, "") as (page, textpage):
+        return segments(textpage, view(page))
 
 
 @pytest.mark.parametrize(

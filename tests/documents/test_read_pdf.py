@@ -1,7 +1,9 @@
 """PDFs made for the purpose: labels, running lines, columns, words, and what cannot be read."""
 
 import re
+import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from fpdf import FPDF
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pippin.apps.documents import ocr, read
+from pippin.apps.documents import ocr, pdf_layout, pdf_text, read
 from pippin.apps.documents.pages import Document
 from pippin.apps.documents.read import pages_without_text, read_document
 from pippin.runtime.errors import InputError
@@ -152,7 +154,7 @@ def test_paragraphs_and_a_listing(tmp_path: Path) -> None:
     book.multi_cell(0, 5, PROSE.strip())
     book.ln(8)
     book.set_font("Courier", size=10)
-    for line in ("def depart(ship):", "    if ship.ready:", "        return True"):
+    for line in ("def depart(ship):", "    if ship.ready:     # now", "        return True"):
         book.cell(0, 5, line, new_x="LMARGIN", new_y="NEXT")
     book.ln(8)
     book.set_font("Helvetica", size=11)
@@ -160,9 +162,41 @@ def test_paragraphs_and_a_listing(tmp_path: Path) -> None:
     text = _read(tmp_path, bytes(book.output())).pages[0].text
     assert text.split("\n\n") == [
         PROSE.strip(),
-        "def depart(ship):\n    if ship.ready:\n        return True",
+        "def depart(ship):\n    if ship.ready:     # now\n        return True",
         "After the listing the text goes on.",
     ]
+
+
+def test_items_of_a_list(tmp_path: Path) -> None:
+    """TeX's bullets have no character; "d. If" in a sentence is no item."""
+    words = "of ropes and of the anchors that the crew has to look after"
+    lines = [
+        (50, f"Lists hold many a word {words}"),
+        (50, f"\x88  Item one speaks {words}"),
+        (65, f"goes on and goes on {words}"),
+        (50, f"\x88  Item two speaks {words}"),
+        (65, "goes on"),
+        (50, "A ship of the class of these ones has more precision than others of"),
+        (50, "d. If it has none, the harbour keeps the ship until there is one of"),
+        (50, "its own."),
+    ]
+    (text,) = _texts(tmp_path, [(x, 50 + 12.0 * row, line) for row, (x, line) in enumerate(lines)])
+    assert len(re.findall(r"^• +Item \w+ speaks .* goes on", text, re.MULTILINE)) == 2
+    assert "others of d. If it has none" in text
+
+
+def test_a_chapter_s_number_above_its_title(tmp_path: Path) -> None:
+    book = _book(1)
+    book.add_page()
+    for text in ("Chapter 3:", "Of Storms"):
+        book.set_font("Helvetica", style="B", size=16)
+        book.cell(0, 10, text, new_x="LMARGIN", new_y="NEXT")
+        book.ln(12)
+    book.set_font("Helvetica", size=11)
+    book.multi_cell(0, 5, PROSE)
+    (page,) = _read(tmp_path, bytes(book.output())).pages
+    assert [(each.number, each.title) for each in page.headings] == [("3", "Of Storms")]
+    assert page.text.startswith("Chapter 3: Of Storms\n\n")
 
 
 def test_headings_from_bookmarks_and_from_their_size(tmp_path: Path) -> None:
@@ -239,6 +273,21 @@ def test_an_owner_password_alone_hinders_nobody(tmp_path: Path) -> None:
 def test_what_is_no_readable_pdf(tmp_path: Path, data: bytes, parts: tuple[str, ...]) -> None:
     (tmp_path / "a.pdf").write_bytes(data)
     _refused(tmp_path / "a.pdf", "a.pdf", *parts)
+
+
+def test_a_page_with_too_many_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pdf_text, "_MOST_CHARACTERS", 10)
+    (tmp_path / "a.pdf").write_bytes(small_pdf([[(50, 50, "ten chars.")], [(50, 50, "x" * 11)]]))
+    _refused(tmp_path / "a.pdf", "page 2 of a.pdf has 11 characters, at most 10 are read")
+
+
+def test_many_words_in_one_line_take_time_by_their_number() -> None:
+    """20,000: a second where each was compared with all before it: minutes."""
+    word = pdf_text.Segment("w", 0, 0, 5, 10, 8, 5, 10, False, False, 0, 1)
+    words = [replace(word, left=40.0 * n, right=40.0 * n + 5) for n in range(20_000)]
+    start = time.process_time()
+    assert pdf_layout.rows(words[::-1]) == [words]
+    assert time.process_time() - start < 5
 
 
 def test_what_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

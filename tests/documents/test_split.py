@@ -1,8 +1,10 @@
 """Pages to passages."""
 
 import re
+import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +74,19 @@ def test_a_long_paragraph_is_cut_at_sentence_ends():
     assert len(parts) > 3
     for part in parts:
         assert re.fullmatch(r"(Sentence \d+ has (many words )+in it\. ?)+", part.passage.text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Hello there. " * 40_000, "1. " * 100_000, "w" * 500_000, "a" + " " * 200_000 + "b. c"],
+    ids=["sentences", "numbers", "word", "spaces"],
+)
+def test_a_text_without_paragraphs_takes_time_by_its_length(text):
+    """Seconds where it grew with the square of the length: minutes."""
+    start = time.process_time()
+    parts = list(split(_document(_page(1, text))))
+    assert time.process_time() - start < 8
+    assert "".join("".join(part.passage.text.split()) for part in parts) == "".join(text.split())
 
 
 def test_a_long_sentence_is_cut_between_words_and_a_long_word_anywhere():

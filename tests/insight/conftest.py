@@ -8,9 +8,10 @@ from click.testing import CliRunner, Result
 
 from pippin.cli import cli
 from support import browser
-from support.command_line import make_chat_model
+from support.command_line import make_chat_folder, make_chat_model
 
 axe, chromium, violations = browser.axe, browser.chromium, browser.violations
+open_file = browser.open_file
 
 
 @pytest.fixture(scope="session")
@@ -22,11 +23,7 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def chat_folder(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same model, exported; tests must not change it."""
-    from pippin.export.folder import export_folder
-    from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
-
-    out = tmp_path_factory.mktemp("exports") / "tiny-onnx"
-    return export_folder(open_checkpoint(chat_model), out, weights="fp32")
+    return make_chat_folder(chat_model, tmp_path_factory.mktemp("exports") / "tiny-onnx")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from pippin.apps.insight.explanation import CAVEAT, find_token
+from pippin.apps.insight.explanation import CAVEAT, choose_view, find_token
 from pippin.apps.insight.heads import score_heads
 from pippin.apps.insight.page_data import heads_data
-from pippin.apps.models import load_generator
+from pippin.apps.insight.reading import read_text
+from pippin.apps.models import load_generator, load_model
 from pippin.commands.explain_print import print_heads
 from pippin.runtime.errors import InputError
 from pippin.runtime.sampling import SamplingParams
@@ -78,7 +80,7 @@ def test_the_head_that_is_shown_is_the_one_that_the_rule_names(
     query = len(TEXT) - 1
     idle = eager[1][:, query][:, [0, query - 1, query]].sum(axis=-1)  # the middle one of 3 layers
     assert (step["layer"], step["head"]) == (1, int(idle.argmin()))
-    assert f"({idle.min():.0%})" in step["why"]
+    assert f"({100 * idle.min():.0f} %)" in step["why"]
     assert step["query"] == {"index": query, "id": ord("."), "text": "."}
     asked = document(invoke, chat_folder, TEXT, "--layer", 2)["step"]
     idle = eager[2][:, query][:, [0, query - 1, query]].sum(axis=-1)
@@ -115,7 +117,8 @@ def test_the_table(chat_folder: Path, invoke: Invoke, eager: list) -> None:
     assert [int(line.split()[0]) for line in lines[header + 1 : header + 4]] == order.tolist()
     assert f"{weights[order[0]]:.1%}".replace("%", " %") in lines[header + 1]
     assert lines[header + 4].split()[:2] == [f"{at + 1 - 3}", "others"]
-    assert f"mask: {at + 1} keys are seen, {len(TEXT) - at - 1} come later" in "\n".join(lines)
+    mask = f"mask: {at + 1} of {len(TEXT)} keys are seen; later ones get nothing"
+    assert mask in "\n".join(lines)
     assert lines[-1] == CAVEAT
     assert "\x1b" not in "".join(lines)
 
@@ -161,7 +164,9 @@ def test_a_reply_in_the_terminal(chat_folder: Path, invoke: Invoke) -> None:
 
 
 def test_the_models_numbers_need_no_text(chat_model: Path, invoke: Invoke) -> None:
+    assert "model" not in document(invoke, "--positions")
     found = document(invoke, chat_model, "--block", "--length", 100, "--positions", "--offline")
+    assert found["model"] == str(chat_model)
     assert found["block"]["length"] == 100
     assert sum(found["block"]["parameters"].values()) > 0
     assert {scheme["scheme"] for scheme in found["positions"]["schemes"]} >= {"RoPE", "YaRN"}
@@ -174,7 +179,12 @@ def test_the_models_numbers_need_no_text(chat_model: Path, invoke: Invoke) -> No
     assert of_text["block"]["length"] == len(TEXT)
 
 
-def test_heads_as_a_table_and_a_picture(chat_folder: Path, capsys: pytest.CaptureFixture) -> None:
+def test_heads_as_a_table_and_a_picture(
+    chat_folder: Path,
+    invoke: Invoke,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     report = score_heads(load_generator(str(chat_folder), "onnx"))
     found = heads_data(report)
     assert np.shape(found["induction"]["score"]) == (3, 6)
@@ -189,6 +199,36 @@ def test_heads_as_a_table_and_a_picture(chat_folder: Path, capsys: pytest.Captur
     row = next(line for line in picture if line.startswith("0 "))
     tenths = [int(v * 10) for v in found[next(iter(found))]["score"][0]]
     assert row[2:8] == "".join(str(tenth) if tenth else "·" for tenth in tenths)
+    monkeypatch.setattr("pippin.apps.insight.heads.score_heads", lambda *_: report)
+    printed = document(invoke, chat_folder, "--heads")
+    assert (printed["heads"], printed["caveat"]) == (found, CAVEAT)
+
+
+def test_no_mlx_is_found_before_anything_is_computed(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pippin.apps.models.has_mlx", lambda: False)
+    with pytest.raises(InputError, match="--versus-rnn needs MLX"):
+        invoke("explain", "no-model", TEXT, "--versus-rnn")
+
+
+def test_a_head_that_no_shown_layer_has_is_found_before_the_text_is_read() -> None:
+    def read(_: Any, tokens: list[int], layers: list[int] | None, *__: Any) -> Any:
+        assert len(tokens) == 1
+        return SimpleNamespace(layers=dict(enumerate(shapes)))
+
+    shapes = [
+        SimpleNamespace(spec=SimpleNamespace(heads=heads), **dict.fromkeys("qkv", np.zeros(1)))
+        for heads in (8, 4, 8)
+    ]
+    with pytest.raises(InputError, match="no head 5; a layer has 4"):
+        choose_view(None, [1, 2, 3], 2, head=5, read=read)
+
+
+def test_a_long_text_shows_how_far_it_is(chat_folder: Path) -> None:
+    steps: list[tuple[int, int]] = []
+    read_text(load_model(str(chat_folder)), TEXT, progress=lambda *step: steps.append(step))
+    assert steps[-1] == (len(TEXT), len(TEXT))
 
 
 @pytest.mark.parametrize(
@@ -205,7 +245,10 @@ def test_heads_as_a_table_and_a_picture(chat_folder: Path, capsys: pytest.Captur
         (("--generate", 4000), "exceed the context of 512 tokens"),
         (("--layers", "1"), "--layers is for the page; give --html FILE"),
         (("--html", "x.html", "--layers", "1;2"), "'1;2' does not read N or N-N"),
+        (("--html", "x.html", "--layers", "2-1"), "'2-1' does not read N or N-N"),
+        (("--html", "x.html", "--layers", "0-99999"), "'0-99999' does not read N or N-N"),
         (("--html", "x.html", "--layers", "7"), "there is no layer 7"),
+        (("--html", ""), "--html names no file"),
         (("--html", "nowhere/x.html"), "there is no directory nowhere"),
         (("--length", 7), "--length is for --block"),
         (("--block", "--length", 513), "513 tokens"),

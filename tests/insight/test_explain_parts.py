@@ -69,8 +69,8 @@ def test_recurrence(recurrence: RecurrenceReport, capsys: pytest.CaptureFixture)
     part = recurrence_part(recurrence)
     networks, times, gradients = map(_cells, part.tables)
     assert networks["LSTM"] == ["910,208", "2 layers"]
-    assert times["16"] == ["0.50 (0.45–0.55)", "2.00 (1.80–2.20)"]
-    assert times["1,024"] == ["16 (14–18)", "1,234 (1,111–1,357)"]
+    assert times["16"] == ["0.500 (0.450–0.550)", "2.00 (1.80–2.20)"]
+    assert times["1,024"] == ["16.0 (14.4–17.6)", "1,234 (1,111–1,357)"]
     assert times["growth"] == ["1.01", "1.27"]
     assert gradients["LSTM, bias 0"][:2] == ["0.038", "2.1e-95"]
     assert gradients["decoder"][2] == f"{(0.38 / 1.9) ** (1 / 490):.3f}"

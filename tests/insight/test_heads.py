@@ -174,7 +174,6 @@ def test_a_head_that_was_built_for_it_scores_1(built: HeadReport, kind: str) -> 
     assert [(each.layer, each.head) for each in best] == [(0, head), (1, 7 - head)]
     assert best[0].kind == kind
     assert (best[0].score, best[0].control) == (found.score[0, head], found.control[0, head])
-    assert len(list(found.heads())) == 16
 
 
 @pytest.mark.parametrize("kind", KINDS)

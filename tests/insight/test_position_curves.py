@@ -34,7 +34,7 @@ def by_scheme(curves):
 
 
 def torch_rotary(scheme):
-    """transformers' cos and sin [S, D] for a sequence that has the furthest distance."""
+    """The rotation by transformers, its cos and sin [S, D] for a text of the furthest distance."""
     from transformers import LlamaConfig
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
@@ -47,7 +47,7 @@ def torch_rotary(scheme):
     rotary = LlamaRotaryEmbedding(config)
     positions = torch.arange(FURTHEST + 1)[None]
     cos, sin = rotary(torch.zeros(1, 1, HEAD_DIM), positions)
-    return cos[0], sin[0]
+    return rotary, cos[0], sin[0]
 
 
 @pytest.mark.parametrize("scheme", SETTINGS)
@@ -55,7 +55,7 @@ def test_rotations_are_those_of_transformers(scheme, by_scheme):
     """The score of x with itself over all unit vectors x: the trace of the rotation over D."""
     from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
 
-    cos, sin = torch_rotary(scheme)
+    _, cos, sin = torch_rotary(scheme)
     units = torch.eye(HEAD_DIM)[:, None, None, :].expand(HEAD_DIM, 1, FURTHEST + 1, HEAD_DIM)
     turned, _ = apply_rotary_pos_emb(units, units, cos[None], sin[None])
     scores = (turned * turned[:, :, :1]).sum(-1).mean(dim=(0, 1)).numpy()  # with position 0
@@ -115,21 +115,10 @@ def test_yarn_raises_scores_by_its_temperature(by_scheme):
 @pytest.mark.parametrize("scheme", SETTINGS)
 def test_unseen_pairs_are_counted_by_their_angles(scheme, by_scheme):
     """From transformers' own frequencies: beyond all angles that training had."""
-    from transformers import LlamaConfig
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-
-    def frequencies(name):
-        config = LlamaConfig(
-            hidden_size=HEAD_DIM * HEADS,
-            num_attention_heads=HEADS,
-            max_position_embeddings=TRAINED,
-            rope_parameters={"rope_theta": 10000.0, **SETTINGS[name]},
-        )
-        rotary = LlamaRotaryEmbedding(config)
-        rotary(torch.zeros(1, 1, HEAD_DIM), torch.arange(FURTHEST + 1)[None])
-        return rotary.inv_freq.numpy().astype(np.float64)
-
-    trained, now = frequencies("RoPE") * TRAINED, frequencies(scheme) * FURTHEST
+    seen, used = (
+        torch_rotary(name)[0].inv_freq.numpy().astype(np.float64) for name in ("RoPE", scheme)
+    )
+    trained, now = seen * TRAINED, used * FURTHEST
     unseen = sum(t < 2 * math.pi and n > t for t, n in zip(trained, now, strict=True))
     assert by_scheme[scheme].unseen_pairs == unseen
     assert by_scheme[scheme].pairs == HEAD_DIM // 2

@@ -142,6 +142,7 @@ def test_a_quantized_cache_is_read_as_attention_reads_it(bits: int, tmp_path: Pa
     assert close(outputs(traced(engine, ids)), mlx_outputs(engine, ids))
 
 
+@pytest.mark.slow
 def test_a_folder_of_the_model_builder() -> None:
     folder = foreign("genai-qwen3")
     ids = random_ids(LENGTH, 288)

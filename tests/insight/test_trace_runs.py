@@ -147,6 +147,7 @@ def test_a_folder_is_opened_once_more_and_never_written(
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*")} == files
 
 
+@pytest.mark.slow
 def test_a_graph_without_attention_nodes() -> None:
     run = OrtEngine.from_folder(foreign("optimum").path, threads=1)
     with pytest.raises(InputError, match=r"does not show the attention of layer 0: .*pippin expo"):
@@ -159,8 +160,9 @@ def test_a_graph_without_attention_nodes() -> None:
         (lambda node: attribute(node, "sliding_window_cache", 1), "holds the window alone"),
         (lambda node: node.input.extend([*[""] * (14 - len(node.input)), "w"]), "by itself"),
         (lambda node: node.input.extend([*[""] * (11 - len(node.input)), "w"]), "are computed"),
+        (lambda node: setattr(node, "op_type", "Other"), "its keys come from Other, not from"),
     ],
-    ids=["window", "norm", "sinks"],
+    ids=["window", "norm", "sinks", "operator"],
 )
 def test_variants_that_are_not_known(
     change: Callable[[onnx.NodeProto], None], words: str, folder: Path, tmp_path: Path

@@ -149,7 +149,7 @@ def test_the_keyboard_alone_is_enough(new_page: Any, api: ChatApi) -> None:
     reached = names_by_tab(page)
     names = ["Skip to the message box", "New chat", "a", "Rename “a”", "Export “a”", "Delete “a”"]
     names += ["Import", "Export all", "Settings", "Dark theme", "Copy message", "Edit message"]
-    names += ["Copy reply", "Regenerate", "Message", "Model", "Send"]
+    names += ["Copy reply", "Why?", "Regenerate", "Message", "Attach a document", "Model", "Send"]
     assert reached == names
     go_to(page, "Edit message")
     keys.press("Enter")

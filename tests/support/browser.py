@@ -26,6 +26,32 @@ def chromium() -> Iterator[Any]:
         program.close()
 
 
+@pytest.fixture
+def open_file(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a file without a network; at the end nothing else was asked for, nothing failed."""
+    contexts, asked, faults = [], set(), []
+
+    def opened(file: Path, **options: Any) -> Any:
+        context = chromium.new_context(**options)
+        contexts.append(context)
+        context.set_default_timeout(10_000)
+        context.on("request", lambda request: asked.add(request.url))
+        context.on("weberror", lambda error: faults.append(str(error.error)))
+        context.on("console", lambda message: faults.append(message.text))
+        context.on("dialog", lambda dialog: faults.append(dialog.message))
+        context.set_offline(True)
+        page = context.new_page()
+        page.goto(file.as_uri())
+        asked.discard(file.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert faults == []
+    assert {url for url in asked if not url.startswith("data:")} == set()
+
+
 @pytest.fixture(scope="session")
 def axe() -> str:
     """The source of axe-core."""

@@ -72,7 +72,7 @@ class ChatApi:
 @contextmanager
 def chat_api() -> Iterator[ChatApi]:
     """The stub on a free port of 127.0.0.1."""
-    api = ChatApi(files={path.name: path.read_bytes() for path in page_files._FOLDER.iterdir()})
+    api = ChatApi(files=page_files.page_contents())
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"api": api}))
     server.daemon_threads = True
     api.url = f"http://127.0.0.1:{server.server_port}"

@@ -57,3 +57,11 @@ def make_chat_model(folder: Path, **changes: Any) -> Path:
     """A tiny random Llama checkpoint with the byte tokenizer and its chat template."""
     make_tiny(folder, **{"vocab_size": VOCAB, "head_dim": 16, **changes})
     return write_tokenizer(folder)
+
+
+def make_chat_folder(model: Path, out: Path) -> Path:
+    """That checkpoint, exported to `out` with fp32 weights."""
+    from pippin.export.folder import export_folder
+    from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
+
+    return export_folder(open_checkpoint(model), out, weights="fp32")

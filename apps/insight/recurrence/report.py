@@ -85,10 +85,6 @@ class RecurrenceReport:
     cpu: str
     notes: tuple[str, ...] = NOTES
 
-    def timing(self, network: str, reading: str) -> Timing:
-        """The one of that network and way."""
-        return next(t for t in self.timings if (t.network, t.reading) == (network, reading))
-
     def charts(self) -> list[Chart]:
         """Time by length, and gradient by distance; all axes logarithmic."""
         times = tuple(

@@ -41,6 +41,35 @@ export async function listModels() {
     .map((model) => model.id);
 }
 
+/** Hand a document to the server: { id, name, title, pages, warnings }. */
+export async function uploadDocument(name, file, signal) {
+  const answer = await call(`pippin/documents?name=${encodeURIComponent(name)}`, {
+    method: "POST",
+    headers: { "Content-Type": "application/octet-stream" },
+    body: file,
+    signal,
+  });
+  return answer.json();
+}
+
+export const removeDocument = (id) =>
+  call(`pippin/documents/${encodeURIComponent(id)}`, { method: "DELETE" });
+
+/** The picture of a document's page, as an address that needs no key. */
+export async function pagePicture(id, page) {
+  const answer = await call(`pippin/documents/${encodeURIComponent(id)}/pages/${page}.png`, {});
+  const blob = await answer.blob();
+  return new Promise((resolve) => {
+    const reader = new FileReader();
+    reader.addEventListener("load", () => resolve(reader.result));
+    reader.readAsDataURL(blob);
+  });
+}
+
+export const findPassages = (asked, signal) => post("pippin/passages", asked, signal);
+export const findSources = (asked, signal) => post("pippin/sources", asked, signal);
+export const explainReply = (asked, signal) => post("pippin/explain", asked, signal);
+
 /**
  * Pieces of a reply: { content }, { reasoning }, { finish }, { usage }; each has one of them.
  *
@@ -48,12 +77,7 @@ export async function listModels() {
  */
 export async function* streamChat(request, signal) {
   const body = { ...request, stream: true, stream_options: { include_usage: true } };
-  const answer = await call("v1/chat/completions", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify(body),
-    signal,
-  });
+  const answer = await callWith("v1/chat/completions", body, signal);
   let finished = false;
   for await (const chunk of events(answer.body)) {
     if (chunk.error) throw described(chunk.error, 0, null);
@@ -72,6 +96,16 @@ function* pieces(chunk) {
   if (choice?.finish_reason) yield { finish: choice.finish_reason };
   if (chunk.usage) yield { usage: chunk.usage };
 }
+
+const post = async (path, body, signal) => (await callWith(path, body, signal)).json();
+
+const callWith = (path, body, signal) =>
+  call(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
+  });
 
 async function call(path, options) {
   const headers = key ? { ...options.headers, Authorization: `Bearer ${key}` } : options.headers;

@@ -1,5 +1,6 @@
 // The page: which chat is open, and what happens on each action.
 import { hasKey, listModels, setKey } from "./api.js";
+import { Attachments } from "./attachments.js";
 import { ChatList } from "./chats.js";
 import { announce, askIn, byId, el, fitHeight } from "./dom.js";
 import { parseFile, saveFile } from "./exchange.js";
@@ -14,7 +15,13 @@ const state = { chats: store.loadChats(), chat: store.newChat(), settings: store
 state.reply = null; // while one comes in
 state.models = [];
 
-const log = new Log({ again, edit });
+const log = new Log({ again, edit, conversation });
+const attachments = new Attachments({
+  chat: () => state.chat,
+  changed: (chat) => (chat.messages.length ? keep(chat) : undefined),
+  failed: (error, retry) => explain(error, retry),
+  warned: (lines) => showError(new Error(lines.join(" "))),
+});
 const list = new ChatList({ open, remove, renamed });
 const composer = byId("message");
 
@@ -22,6 +29,7 @@ function refresh() {
   const busy = state.reply !== null;
   log.show(state.chat.messages, busy);
   list.show(state.chats, state.chat);
+  attachments.show();
   byId("send").hidden = busy;
   byId("stop").hidden = !busy;
   byId("export-all").disabled = state.chats.length === 0;
@@ -41,8 +49,20 @@ function showError(error, retry = null) {
 
 // A refused key is asked for at once; everything else is said, with a button to try again.
 async function explain(error, retry) {
+  if (error.code === "document_not_found") return showError(forgotten(error), retry);
   if (error.status === 401 && (await askKey())) return retry();
   return showError(error, retry);
+}
+
+// Documents that the server no longer has are said to be gone, where they are listed.
+function forgotten({ message }) {
+  const named = (document) => message.includes(document.id);
+  for (const document of state.chat.documents ?? []) document.gone ||= named(document);
+  attachments.show();
+  return new Error(
+    "The server no longer has a document of this chat: it was restarted, or needed the room. " +
+      "Remove it and attach it again.",
+  );
 }
 
 async function askKey() {
@@ -170,6 +190,14 @@ function edit(message, text) {
   return send(text);
 }
 
+/** The chat up to a reply as it was sent, with the passages that the reply rests on. */
+function conversation(message) {
+  const { messages } = state.chat;
+  const before = messages.slice(0, messages.indexOf(message)).map(store.plainMessage);
+  if (message.grounds?.sent) before.at(-1).content = message.grounds.sent;
+  return { model: byId("model").value, messages: [...before, store.plainMessage(message)] };
+}
+
 async function answer() {
   const { chat } = state;
   byId("error").replaceChildren();
@@ -178,7 +206,8 @@ async function answer() {
   keep(chat);
   const message = { role: "assistant", content: "" };
   chat.messages.push(message);
-  const reply = new Reply(request, message, () => log.update(message));
+  const documents = chat.documents ?? [];
+  const reply = new Reply(request, message, documents, () => log.update(message));
   state.reply = reply;
   refresh();
   toEnd();
@@ -219,6 +248,10 @@ function setUpComposer() {
     event.preventDefault();
     const text = composer.value;
     if (!text.trim() || state.reply) return;
+    if (attachments.busy) {
+      showError(new Error("A document is still being read. Send when it is attached."));
+      return;
+    }
     // Without the names of the models nothing can be asked: the text stays where it is.
     if (state.models.length === 0) await loadModels();
     if (state.models.length === 0) return;

@@ -7,7 +7,7 @@ const NEAR = 80; // px from the end: someone who reads there follows a growing r
 export class Log {
   #views = new Map(); // message -> view
 
-  /** `actions` has again() and edit(message, text). */
+  /** `actions` has again(), edit(message, text) and conversation(message). */
   constructor(actions) {
     this.actions = actions;
     this.element = byId("log");
@@ -37,6 +37,7 @@ export class Log {
     const view = new MessageView(message, {
       again: () => this.actions.again(),
       edit: (text) => this.actions.edit(message, text),
+      conversation: () => this.actions.conversation(message),
     });
     this.#views.set(message, view);
     this.element.append(view.element);

@@ -1,6 +1,8 @@
 // One message on the page.
 import { copyText, el, fitHeight, iconButton } from "./dom.js";
 import { renderMarkdown } from "./markdown.js";
+import { SourcesView, markedText } from "./sources.js";
+import { Why } from "./why.js";
 
 const ENDED = {
   length: "Ended at the limit of tokens.",
@@ -30,7 +32,7 @@ function statisticsOf({ stats, ended }) {
   return parts.join(" · ");
 }
 
-/** A user's or the model's message; `actions` has again() and edit(text). */
+/** A user's or the model's message; `actions` has again(), edit(text) and conversation(). */
 export class MessageView {
   constructor(message, actions) {
     this.message = message;
@@ -43,13 +45,17 @@ export class MessageView {
     const parts = [el("h2", { class: "unseen" }, `${WHO[message.role]} said`)];
     if (message.role === "assistant") {
       this.thinking = this.#thinking();
+      this.sources = new SourcesView();
+      this.why = new Why(() => actions.conversation());
+      this.again.before(this.why.button);
       parts.push(this.thinking.details);
     } else {
       this.editButton = iconButton("pencil", "Edit message", () => this.#startEdit());
       this.again.before(this.editButton);
     }
     const attributes = { class: `message ${message.role}` };
-    this.element = el("article", attributes, ...parts, this.body, this.foot);
+    const below = this.why ? [this.sources.element, this.foot, this.why.element] : [this.foot];
+    this.element = el("article", attributes, ...parts, this.body, ...below);
     this.update();
   }
 
@@ -60,7 +66,12 @@ export class MessageView {
       return;
     }
     const { reasoning, answer } = partsOf(this.message);
-    renderMarkdown(this.body, answer);
+    const { grounds } = this.message;
+    this.sources.show(grounds);
+    renderMarkdown(this.body, grounds?.sources ? markedText(grounds.sources) : answer);
+    if (grounds?.sources) this.sources.placeMarks(this.body);
+    this.why.button.hidden = Boolean(grounds?.missing) || !answer.trim();
+    this.element.classList.toggle("missing", Boolean(grounds?.missing));
     this.thinking.details.hidden = !reasoning;
     this.thinking.text.textContent = reasoning;
     this.thinking.summary.textContent = answer || !this.streaming ? "Thoughts" : "Thinking…";

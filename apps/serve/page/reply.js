@@ -1,5 +1,6 @@
 // One reply while it comes in.
 import { streamChat } from "./api.js";
+import { streamGrounded } from "./grounded.js";
 
 const SHORTEST = 0.05; // seconds; below that, a speed says nothing
 
@@ -7,9 +8,9 @@ export class Reply {
   #controller = new AbortController();
   #times = { first: 0, last: 0 };
 
-  /** Fills `message`; `onChange()` is called once a frame at most. */
-  constructor(request, message, onChange) {
-    Object.assign(this, { request, message, onChange });
+  /** Fills `message`, from `documents` if there are any; `onChange()` once a frame at most. */
+  constructor(request, message, documents, onChange) {
+    Object.assign(this, { request, message, documents, onChange });
   }
 
   stop() {
@@ -19,8 +20,13 @@ export class Reply {
 
   /** Resolves at the end, also when it was stopped. Throws ApiError. */
   async run() {
+    const { request, documents } = this;
+    const { signal } = this.#controller;
+    const pieces = documents.length
+      ? streamGrounded(request, documents, signal)
+      : streamChat(request, signal);
     try {
-      for await (const piece of streamChat(this.request, this.#controller.signal)) {
+      for await (const piece of pieces) {
         if (this.#controller.signal.aborted) return;
         this.#take(piece);
       }
@@ -33,7 +39,8 @@ export class Reply {
 
   #take(piece) {
     const { message } = this;
-    if (piece.usage) this.#count(piece.usage);
+    if (piece.grounds) message.grounds = { ...message.grounds, ...piece.grounds };
+    else if (piece.usage) this.#count(piece.usage);
     else if (piece.finish) message.ended = piece.finish;
     else {
       this.#times.last = performance.now();
