@@ -207,7 +207,7 @@ class Progress:
             else (MofNCompleteColumn(), TextColumn(unit))
         )
         self._bar = Bar(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),  # which may name the user's file
             BarColumn(),
             *counts,
             TimeRemainingColumn(),
@@ -215,7 +215,7 @@ class Progress:
             transient=True,
         )
         self._title = title
-        self._task = self._bar.add_task(title, total=None)
+        self._task = self._bar.add_task(shown(title), total=None)
         self._bar.start()
 
 

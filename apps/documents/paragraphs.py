@@ -195,7 +195,7 @@ def _between(
     pitch = _pitch(above, below, usual)
     if pitch > _APART:
         inside = wrapped and pitch < 1.6 and not above.mono and clean(below.text)[:1].islower()
-        return " " if inside else "\n\n"
+        return " " if inside and not above.text.rstrip().endswith(".") else "\n\n"
     if above.mono or _LEADER.search(above.text):
         return "\n"
     begin, end = clean(below.text)[:1], above.text.rstrip()[-2:]
@@ -231,11 +231,7 @@ def _indented(lines: Sequence[Line], place: int, first: int, usual: float) -> bo
         after = lines[place + 1] if place + 1 < len(lines) else None
         near = after is not None and _pitch(below, after, usual) <= _APART
         return near and (below.left - after.left) / below.size > 0.5
-    if indent < -3 or (indent < -0.8 and first != place - 1):
-        return True
-    # As far in as the line before it: a paragraph of one line, not the first of this one.
-    block = place > 1 and abs(lines[place - 2].left - above.left) < 0.5 * below.size
-    return indent < -2 and block and above.text.rstrip().endswith(".")
+    return indent < -3 or (indent < -0.8 and first != place - 1)
 
 
 def _indent(lines: Sequence[Line], place: int) -> str:

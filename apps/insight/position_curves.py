@@ -171,9 +171,10 @@ def _sinusoidal(trained: int, furthest: int, width: int) -> Curve:
     Sines and cosines of the same angles make it a sum of cos(d·ω_i), wherever the two rows stand.
     """
     from ...mlx_model.encoder_families.common import sinusoids
+    from ...mlx_model.positions import RopeConfig, inverse_frequencies
 
     table = sinusoids(furthest + 1, width).astype(np.float64)
-    frequencies = _BASE ** -(np.arange(0, width, 2) / width)
+    frequencies = inverse_frequencies(RopeConfig(_BASE, width))  # those of the paper, too
     return Curve(
         scheme="sinusoidal",
         paper="1706.03762",

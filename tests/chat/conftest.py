@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from pippin.apps.chat.saved import ChatStore
-from support.command_line import make_chat_folder, make_chat_model
+from support import command_line
 from support.scripted_chat import make_replies, scripted_command
 from support.terminal import Terminal, chat_command
-from support.wheels import smollm2_gguf
+
+model, folder, smollm2 = command_line.model, command_line.folder, command_line.smollm2
 
 
 @pytest.fixture(autouse=True)
@@ -24,24 +25,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def store(home: Path) -> ChatStore:
     """They themselves."""
     return ChatStore()
-
-
-@pytest.fixture(scope="session")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny checkpoint made for chat; tests must not change it."""
-    return make_chat_model(tmp_path_factory.mktemp("models") / "tiny-chat")
-
-
-@pytest.fixture(scope="session")
-def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same model, exported; tests must not change it."""
-    return make_chat_folder(model, tmp_path_factory.mktemp("exports") / "tiny-onnx")
-
-
-@pytest.fixture(scope="session")
-def smollm2() -> Path:
-    """The default model, from the user's store: found before `home` points elsewhere."""
-    return smollm2_gguf()
 
 
 @pytest.fixture

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pippin.apps.chat.attachments import attachment, existing, read_with_text
+from pippin.apps.chat.attachments import attachment, read_with_text
 from pippin.apps.chat.messages import for_template, user_message, without_old_passages
+from pippin.apps.documents.user_file import existing
 from pippin.runtime.errors import InputError
 from support.documents import small_pdf
 

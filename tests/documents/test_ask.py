@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from pippin.apps.models import Model
 from pippin.cli import cli
 from pippin.commands.console import write
 from pippin.runtime.errors import InputError
-from support.command_line import one_line, run_pippin
+from support.command_line import invoke_pippin, one_line, run_pippin
 from support.document_answers import COPROCESS, answering
 from support.documents import manuals, small_pdf
 from support.fake_embedder import FakeEmbedder
@@ -50,11 +51,7 @@ def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invoke:
 
     monkeypatch.setattr("pippin.apps.models.load_model", load)
 
-    def run(*args: object, stdin: bytes = b"") -> Result:
-        texts = ["ask", *map(str, args)]
-        return CliRunner().invoke(cli, texts, input=stdin, catch_exceptions=False)
-
-    return run
+    return partial(invoke_pippin, "ask")
 
 
 def test_answer_marks_and_sources_are_on_stdout(invoke: Invoke, pdf: Path) -> None:

@@ -176,13 +176,14 @@ def test_items_of_a_list(tmp_path: Path) -> None:
         (65, f"goes on and goes on {words}"),
         (50, f"\x88  Item two speaks {words}"),
         (65, "goes on"),
-        (50, "A ship of the class of these ones has more precision than others of"),
-        (50, "d. If it has none, the harbour keeps the ship until there is one of"),
+        (50, f"A ship with precision d, {words}"),
+        (50, f"a ship with the same precision {words} or of"),
+        (50, f"d. If it has none the harbour {words}"),
         (50, "its own."),
     ]
     (text,) = _texts(tmp_path, [(x, 50 + 12.0 * row, line) for row, (x, line) in enumerate(lines)])
     assert len(re.findall(r"^• +Item \w+ speaks .* goes on", text, re.MULTILINE)) == 2
-    assert "others of d. If it has none" in text
+    assert "or of d. If it has none" in text
 
 
 def test_a_chapter_s_number_above_its_title(tmp_path: Path) -> None:

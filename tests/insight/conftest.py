@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from pippin.cli import cli
 from support import browser
-from support.command_line import make_chat_folder, make_chat_model
+from support.command_line import invoke_pippin, make_chat_folder, make_chat_model
 
 axe, chromium, violations = browser.axe, browser.chromium, browser.violations
 open_file = browser.open_file
@@ -30,9 +29,4 @@ def chat_folder(chat_model: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 def invoke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Run a command in this process, with an empty store; what `main` reports is raised."""
     monkeypatch.setenv("PIPPIN_HOME", str(tmp_path / "home"))
-
-    def run(*args: object, stdin: bytes = b"") -> Result:
-        texts = [str(arg) for arg in args]
-        return CliRunner().invoke(cli, texts, input=stdin, catch_exceptions=False)
-
-    return run
+    return invoke_pippin

@@ -90,6 +90,9 @@ def test_sinusoids_are_those_of_the_paper(by_scheme):
         table[:, 2 * i], table[:, 2 * i + 1] = np.sin(angle), np.cos(angle)
     values = by_scheme["sinusoidal"].values
     np.testing.assert_allclose(values, table @ table[0] / (width / 2), atol=1e-6)
+    angles = 10000 ** (-np.arange(width // 2) / (width // 2))  # a token's
+    unseen = angles * TRAINED < 2 * math.pi
+    assert by_scheme["sinusoidal"].unseen_pairs == unseen.sum()
     # The same from any other place.
     far = table[200:] @ table[200] / (width / 2)
     np.testing.assert_allclose(values[: len(far)], far, atol=1e-6)

@@ -1,4 +1,4 @@
-"""`pippin` as a process of its own, and a tiny model for it to run."""
+"""`pippin` as a process of its own or in this one, and a tiny model for it to run."""
 
 import os
 import subprocess
@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from click.testing import CliRunner, Result
+
+from pippin.cli import cli
+
 from .byte_tokenizer import VOCAB, write_tokenizer
 from .tiny import make_tiny
+from .wheels import smollm2_gguf
 
 PIPPIN = (sys.executable, "-m", "pippin")
 
@@ -43,6 +49,11 @@ def run_pippin(
     return Run(done.returncode, done.stdout.decode("utf-8"), done.stderr.decode("utf-8"))
 
 
+def invoke_pippin(*args: object, stdin: bytes = b"") -> Result:
+    """Run a command in this process; the exceptions that `main` reports are raised."""
+    return CliRunner().invoke(cli, [str(arg) for arg in args], input=stdin, catch_exceptions=False)
+
+
 def one_line(run: Run) -> str:
     """The message of a run that refused its input: one line on stderr, nothing on stdout."""
     assert run.out == ""
@@ -65,3 +76,24 @@ def make_chat_folder(model: Path, out: Path) -> Path:
     from pippin.mlx_model.checkpoints.checkpoint import open_checkpoint
 
     return export_folder(open_checkpoint(model), out, weights="fp32")
+
+
+# Fixtures; a conftest names those that it needs.
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny checkpoint made for chat; tests must not change it."""
+    return make_chat_model(tmp_path_factory.mktemp("models") / "tiny-chat")
+
+
+@pytest.fixture(scope="session")
+def folder(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same model, exported; tests must not change it."""
+    return make_chat_folder(model, tmp_path_factory.mktemp("exports") / "tiny-onnx")
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The default model, from the user's store: found before a test's own takes its place."""
+    return smollm2_gguf()
