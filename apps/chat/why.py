@@ -6,17 +6,17 @@ the conversation up to there once more, without the KV cache.
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ...runtime.engine import Progress
 from ...runtime.errors import InputError
 from ...runtime.tokenizer import Tokenizer
 from ..insight.explanation import (
     DEFAULT_TOP,
+    Likely,
     StepReport,
     TokenText,
     choose_view,
     find_token,
+    likeliest,
     report_step,
     token_texts,
     traced_apart,
@@ -25,17 +25,6 @@ from ..insight.heads import token_spans
 from .session import ChatSession
 
 _CANDIDATES = 5
-
-
-@dataclass(frozen=True)
-class Likely:
-    """A token that might have come instead."""
-
-    rank: int  # from 0
-    token: int
-    text: str
-    logit: float
-    probability: float  # softmax of the model's logits: no temperature, nothing cut
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,7 @@ def why(session: ChatSession, wanted: str | None = None, progress: Progress | No
         chosen=texts[-1],
         place=place,
         step=report_step(texts, view, DEFAULT_TOP),
-        candidates=_candidates(generator.tokenizer, view.logits, texts[-1].id),
+        candidates=likeliest(generator.tokenizer, view.logits, texts[-1].id, _CANDIDATES),
         other_graph=traced_apart(generator),
     )
 
@@ -87,21 +76,3 @@ def _find(tokenizer: Tokenizer, reply: tuple[int, ...], wanted: str | None) -> i
             return end
     begin = text.rfind(wanted)
     return next(i for i, (_, end) in enumerate(token_spans(tokenizer, reply)) if end > begin)
-
-
-def _candidates(tokenizer: Tokenizer, logits: np.ndarray, chosen: int) -> tuple[Likely, ...]:
-    order = np.argsort(-logits, kind="stable")
-    mass = np.exp(logits.astype(np.float64) - logits.max())
-    mass /= mass.sum()
-    own = int(np.flatnonzero(order == chosen)[0])
-    ranks = sorted({*range(min(_CANDIDATES, len(order))), own})
-    return tuple(
-        Likely(
-            rank,
-            token,
-            tokenizer.token_text(token),
-            float(logits[token]),
-            float(mass[token]),
-        )
-        for rank, token in ((rank, int(order[rank])) for rank in ranks)
-    )

@@ -139,6 +139,20 @@ def top_keys(
     return ids, found
 
 
+def with_mean(values: np.ndarray) -> np.ndarray:
+    """[H, …] → [H + 1, …], the last row the mean of all heads."""
+    return np.concatenate([values, values.mean(axis=0, keepdims=True)])
+
+
+def largest(found: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Places and values of the `count` largest of the last axis, or of all, largest first."""
+    count = min(count, found.shape[-1])
+    ids = np.argpartition(-found, count - 1, axis=-1)[..., :count]
+    values = np.take_along_axis(found, ids, -1)
+    order = np.lexsort((ids, -values), axis=-1)
+    return np.take_along_axis(ids, order, -1), np.take_along_axis(values, order, -1)
+
+
 def mass(
     layer: LayerTrace, groups: Sequence[int] | np.ndarray, queries: Sequence[int] | None = None
 ) -> Mass:

@@ -90,6 +90,32 @@ class View:
     why: str
 
 
+@dataclass(frozen=True)
+class Likely:
+    """A token that might have come."""
+
+    rank: int  # from 0
+    token: int
+    text: str
+    logit: float
+    probability: float  # softmax of the model's logits: no temperature, nothing cut
+
+
+def likeliest(
+    tokenizer: "Tokenizer", logits: np.ndarray, chosen: int, count: int
+) -> tuple[Likely, ...]:
+    """The `count` likeliest tokens by logits [V], and `chosen` where it is none of them."""
+    order = np.argsort(-logits, kind="stable")
+    mass = np.exp(logits.astype(np.float64) - logits.max())
+    mass /= mass.sum()
+    own = int(np.flatnonzero(order == chosen)[0])
+    ranks = sorted({*range(min(count, len(order))), own})
+    return tuple(
+        Likely(rank, token, tokenizer.token_text(token), float(logits[token]), float(mass[token]))
+        for rank, token in ((rank, int(order[rank])) for rank in ranks)
+    )
+
+
 def token_texts(tokenizer: "Tokenizer", tokens: Sequence[int]) -> list[TokenText]:
     """The tokens of a text, for display."""
     return [TokenText(i, int(t), tokenizer.token_text(int(t))) for i, t in enumerate(tokens)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...runtime.errors import InputError
-from .attention import Block, blocks, weighted_sums
+from .attention import Block, blocks, largest, weighted_sums, with_mean
 from .trace import LayerTrace
 
 MOST_BYTES = 9_000_000  # of all layers together; the text and the program come on top
@@ -91,16 +91,11 @@ def pack_layer(layer: LayerTrace, top: int) -> dict[str, Any]:
 
 def _top(block: Block, top: int) -> tuple[np.ndarray, np.ndarray]:
     """Ids and steps of the logarithm [H + 1, n, k] of the block's largest weights."""
-    found = np.concatenate([block.weights, block.weights.mean(axis=0, keepdims=True)])
-    count = min(top, found.shape[-1])
-    ids = np.argpartition(-found, count - 1, axis=-1)[..., :count]
-    values = np.take_along_axis(found, ids, -1)
-    order = np.lexsort((ids, -values), axis=-1)
-    ids, values = (np.take_along_axis(part, order, -1) for part in (ids, values))
+    ids, values = largest(with_mean(block.weights), top)
     with np.errstate(divide="ignore"):
         share = 1 - np.log(values) / LOG_FLOOR
     steps = (np.clip(share, 0, 1) * _STEPS).round().astype("<u2")
-    spare = [(0, 0), (0, 0), (0, top - count)]
+    spare = [(0, 0), (0, 0), (0, top - ids.shape[-1])]
     return np.pad(block.first + ids, spare), np.pad(steps, spare)
 
 

@@ -72,8 +72,7 @@ class DocumentStore:
 
         Raises InputError for a file that cannot be read, and what `check` raises.
         """
-        from ..documents.index import SPLITTER_VERSION
-        from ..documents.read import READER_VERSION, read_document
+        from ..documents.read import read_document
         from ..documents.result import page_notes
 
         def progress(done: int, total: int) -> None:
@@ -85,8 +84,7 @@ class DocumentStore:
 
         document = read_document(path, progress=progress)
         index = self._opened(check)
-        if index.document(document.sha256) is None:
-            index.put(document, f"{READER_VERSION}.{SPLITTER_VERSION}")
+        index.put(document)
         index.embed(lambda done, total: check(), [document.sha256])
         warnings = page_notes([document])
         if self.without_embedder:

@@ -171,7 +171,7 @@ def _last_word(texts: Sequence[str], first: int) -> int:
 
 def _keys(layer: "LayerTrace", queries: range, top: int) -> dict[str, Any]:
     """Keys and weights [H + 1, n, k], the last row the mean of all heads; shares [H + 1, n]."""
-    from ..insight.attention import blocks
+    from ..insight.attention import blocks, largest, with_mean
 
     heads = layer.spec.heads
     keys: list[list[Any]] = [[] for _ in range(heads + 1)]
@@ -179,9 +179,9 @@ def _keys(layer: "LayerTrace", queries: range, top: int) -> dict[str, Any]:
     first: list[list[float]] = [[] for _ in range(heads + 1)]
     sinks: list[list[float]] = [[] for _ in range(heads + 1)]
     for block in blocks(layer, queries):
-        found = _with_mean(block.weights)
-        ids, values = _largest(found, top)
-        taken = _with_mean(block.sinks)
+        found = with_mean(block.weights)
+        ids, values = largest(found, top)
+        taken = with_mean(block.sinks)
         for head in range(heads + 1):
             for row, its in zip(ids[head], values[head], strict=True):
                 seen = [(k, w) for k, w in zip(row, its, strict=True) if w > 0]
@@ -194,33 +194,15 @@ def _keys(layer: "LayerTrace", queries: range, top: int) -> dict[str, Any]:
     return {"keys": keys, "weights": weights, "first_token": first, "sinks": sunk}
 
 
-def _largest(found: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
-    """Places and values of the `top` largest of the last axis, largest first."""
-    count = min(top, found.shape[-1])
-    ids = np.argpartition(-found, count - 1, axis=-1)[..., :count]
-    values = np.take_along_axis(found, ids, -1)
-    order = np.lexsort((ids, -values), axis=-1)
-    return np.take_along_axis(ids, order, -1), np.take_along_axis(values, order, -1)
-
-
-def _with_mean(values: np.ndarray) -> np.ndarray:
-    return np.concatenate([values, values.mean(axis=0, keepdims=True)])
-
-
 def _candidates(generator: "Generator", view: "View", chosen: int) -> list[dict[str, Any]]:
-    """The likeliest tokens by the model alone, and the chosen one where it is none of them."""
-    logits = view.logits.astype(np.float64)
-    order = np.argsort(-logits, kind="stable")
-    mass = np.exp(logits - logits.max())
-    mass /= mass.sum()
-    rank = int(np.flatnonzero(order == chosen)[0])
-    ranks = sorted({*range(min(_CANDIDATES, len(order))), rank})
+    from ..insight.explanation import likeliest
+
     return [
         {
-            "rank": rank,
-            "text": generator.tokenizer.token_text(token),
-            "probability": float(mass[token]),
-            "chosen": token == chosen,
+            "rank": one.rank,
+            "text": one.text,
+            "probability": one.probability,
+            "chosen": one.token == chosen,
         }
-        for rank, token in ((rank, int(order[rank])) for rank in ranks)
+        for one in likeliest(generator.tokenizer, view.logits, chosen, _CANDIDATES)
     ]
