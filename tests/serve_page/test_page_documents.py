@@ -102,7 +102,7 @@ def test_what_is_not_in_the_document(page: Any) -> None:
     attach(page)
     send(page, "sourdough bakery Stockholm")
     text = page.locator(".assistant.missing .text")
-    expect(text).to_have_text("This is not in the document: no passage comes near it.")
+    expect(text).to_have_text("Not found in the document: no passage comes near it.")
     expect(page.get_by_role("button", name="Why?")).to_be_hidden()
     send(page, "What does page 2 say?")
     searched = page.get_by_role("group", name="Sources").last

@@ -17,7 +17,7 @@ export async function* streamGrounded(request, documents, signal) {
   if (found.missing) {
     const where = documents.length > 1 ? "documents" : "document";
     yield { grounds: { searched, note, missing: true } };
-    yield { content: `This is not in the ${where}: ${found.missing}.` };
+    yield { content: `Not found in the ${where}: ${found.missing}.` };
     yield { finish: "stop" };
     return;
   }
