@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,10 @@ from ..runtime.errors import InputError
 from .ask_print import show
 from .console import Progress, note, print_json, read_text, write
 from .options import DEFAULT_MODEL, SectionedCommand, json_option, model_options
+
+if TYPE_CHECKING:
+    from ..apps.documents.index import Index
+    from ..apps.documents.pages import Document
 
 
 @click.command("ask", cls=SectionedCommand)
@@ -79,7 +83,7 @@ def command(
     _check_output(html, paths)
     from ..apps.documents.answer import Options, ask
     from ..apps.documents.index import open_index
-    from ..apps.documents.result import Names, Result, has_text, page_notes, to_json
+    from ..apps.documents.result import Names, Result, to_json
     from ..apps.embedders import load_embedder
     from ..apps.models import load_model
 
@@ -88,19 +92,7 @@ def command(
         loaded = load_model(model, stages=progress.stage, **loading)
         embedder = load_embedder("minilm", fetch=loading["fetch"], stages=progress.stage)
         with open_index(None, embedder) as index:
-            # by content; under the name that it was given here, though indexed under another one
-            given = dict(zip(index.add(paths, progress.stage, ocr=ocr), paths, strict=True))
-            progress.close()
-            documents = tuple(
-                replace(document, path=path)
-                for sha256, path in given.items()
-                if (document := index.document(sha256)) is not None
-            )
-            notes = page_notes(documents)
-            if not any(map(has_text, documents)):
-                raise InputError("; ".join(notes))
-            for line in notes:
-                note(line)
+            documents = _documents(index, paths, progress, ocr)
             info = loaded.generator.engine.info
             result, names = Result(question, model, info.backend, documents), Names(documents)
             events = ask(
@@ -108,7 +100,7 @@ def command(
                 index,
                 question,
                 options,
-                documents=list(given),
+                documents=[document.sha256 for document in documents],
                 embedder=embedder,
                 stages=progress.stage,
             )
@@ -126,6 +118,24 @@ def command(
 
         write_report(result, html.expanduser())
         note(f"wrote {html}")
+
+
+def _documents(
+    index: "Index", paths: Sequence[Path], progress: Progress, ocr: bool
+) -> "tuple[Document, ...]":
+    """The files, indexed, each content once, under the name that it was given here."""
+    from ..apps.documents.result import has_text, page_notes
+
+    given = dict(zip(index.add(paths, progress.stage, ocr=ocr), paths, strict=True))
+    progress.close()
+    found = ((index.document(sha256), path) for sha256, path in given.items())
+    documents = tuple(replace(document, path=path) for document, path in found if document)
+    notes = page_notes(documents)
+    if not any(map(has_text, documents)):
+        raise InputError("; ".join(notes))
+    for line in notes:
+        note(line)
+    return documents
 
 
 def _check_files(names: Sequence[str], question: str) -> list[Path]:

@@ -51,7 +51,7 @@ def _line(text: str = "") -> None:
 
 def _print_not_found(result: "Result", names: "Names") -> None:
     """What was near, too: the rule may be wrong."""
-    _line(f"This is not in the document{'s' * (len(result.documents) > 1)}: {result.not_found}.")
+    _line(f"Not found in the document{'s' * (len(result.documents) > 1)}: {result.not_found}.")
     if result.found.hits:
         _line()
         _print_nearest(_passages(result), result.nearest, names)

@@ -161,10 +161,8 @@ class AttachedDocuments:
         return document if document is not None and has_text(document) else None
 
     def _add(self, path: Path, stages: Stages | None, document: Document | None = None) -> Document:
-        from ..documents.read import READER_VERSION
-
         if document is not None and self._index.document(document.sha256) is None:
-            self._index.put(document, str(READER_VERSION))
+            self._index.put(document)
         (sha256,) = self._index.add([path], stages)
         # the same content may be in the index under another name
         added = replace(self._index.document(sha256), path=path)

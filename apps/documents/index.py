@@ -82,9 +82,9 @@ class Index:
         `ocr` is that of `read.read_document`. After an interruption the same call goes on. Raises
         InputError for a file that cannot be read; those before it are in the index.
         """
-        from .read import READER_VERSION, read_document
+        from .read import read_document
 
-        version = f"{READER_VERSION}.{SPLITTER_VERSION}{'' if ocr else ' without OCR'}"
+        version = _version(ocr)
         added = []
         for path in (Path(path).expanduser() for path in paths):
             sha256 = _sha256(path)
@@ -99,9 +99,12 @@ class Index:
         self.embed(stages("indexing", "pages") if stages else None, added)
         return added
 
-    def put(self, document: Document, version: str = "") -> None:
-        """Index a document that has been read, without vectors; `embed` makes those."""
-        self._store.put(document, f"{version}.{SPLITTER_VERSION}")
+    def put(self, document: Document, *, ocr: bool = True) -> None:
+        """Index a document that was read just now, without vectors; `embed` makes those.
+
+        One that is there already, by the same version of the reader, costs nothing.
+        """
+        self._store.put(document, _version(ocr))
 
     def embed(
         self, progress: Progress | None = None, documents: Sequence[str] | None = None
@@ -264,6 +267,13 @@ def fuse(rankings: Sequence[dict[int, int]]) -> dict[int, float]:
 
 def _telling(text: str) -> list[str]:
     return [word for word in _WORD.findall(text.lower()) if word not in _STOP_WORDS]
+
+
+def _version(ocr: bool) -> str:
+    """Of what makes passages of a file; other ones read it again."""
+    from .read import READER_VERSION
+
+    return f"{READER_VERSION}.{SPLITTER_VERSION}{'' if ocr else ' without OCR'}"
 
 
 def _sha256(path: Path) -> str:

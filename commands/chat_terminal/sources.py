@@ -19,7 +19,7 @@ def document_lines(documents: Iterable[Document]) -> list[str]:
 def found_lines(found: LookUp) -> list[str]:
     """What was searched and found, where that needs saying."""
     if found.missing:
-        return [f"(not in the document: {found.missing}; answered without passages)"]
+        return [f"(not found in the document: {found.missing}; answered without passages)"]
     return [f"(searched {found.searched})"] if found.searched else []
 
 

@@ -84,14 +84,14 @@ def test_what_the_document_does_not_have(scripted: Start, tmp_path: Path, store:
     chat = scripted(replies, cwd=tmp_path, columns=160)
     chat.say("/attach house.pdf")
     chat.say("Who invented bicycles?")
-    nothing = "(not in the document: no passage comes near it; answered without passages)"
+    nothing = "(not found in the document: no passage comes near it; answered without passages)"
     assert nothing in chat.lines
     assert "Karl Drais did." in chat.lines
     assert "without a source" not in chat.text
     chat.say("What is on page 2?")
     assert "(searched page 2)" in chat.lines
     chat.say("What is on page 9?")
-    assert "(not in the document: there is no page 9: house.pdf has 4 pages" in chat.text
+    assert "(not found in the document: there is no page 9: house.pdf has 4 pages" in chat.text
     messages = _messages(store)
     assert "attachments" not in messages[0]
     assert {file["page"] for file in messages[2]["attachments"]} == {2}

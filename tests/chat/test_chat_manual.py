@@ -42,4 +42,4 @@ def test_the_bash_manual(
     terminal.say("/why PIPESTATUS")
     assert re.search(r"layer \d+, head \d+ read:", " ".join(terminal.text.split()))
     terminal.say("Who invented the bicycle?")
-    assert "(not in the document: no passage comes near it" in terminal.text
+    assert "(not found in the document: no passage comes near it" in terminal.text

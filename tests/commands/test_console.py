@@ -12,7 +12,9 @@ from pippin.commands.console import (
     decode,
     format_bytes,
     print_table,
+    shown,
     table_lines,
+    write,
 )
 from pippin.runtime.errors import InputError
 
@@ -49,6 +51,28 @@ def test_nothing_is_shown_elsewhere_or_for_what_is_over_at_once() -> None:
     with Progress(terminal) as progress:
         progress.stage("fetching")(100, 100)
     assert terminal.getvalue() == ""
+
+
+@pytest.mark.parametrize("name", ["[/b].pdf", "[red]x.pdf", "\x1b]0;x\x07.pdf"])
+def test_a_title_is_text(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    with Progress(stream) as progress:
+        progress.stage(f"reading {name}")(1, 100)
+    assert shown(name)[:6] in stream.getvalue()
+    assert "\x1b]0" not in stream.getvalue()
+
+
+def test_a_terminal_gets_no_control_characters_and_a_pipe_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "\x1b[2J\t東京\u200d\x07\x9b\r\n"
+    write(text)
+    assert capsys.readouterr().out == text
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    write(text)
+    assert terminal.getvalue() == "^[[2J\t東京\u200d^G\\x9b^M\n"
 
 
 def test_colours_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,9 +113,7 @@ def test_the_contrast_comes_last(invoke: Invoke, pdf: Path) -> None:
 def test_what_is_not_there_is_said(invoke: Invoke, pdf: Path) -> None:
     done = invoke(pdf, "What is on page 9?")
     assert done.exit_code == 0
-    assert (
-        done.stdout == "This is not in the document: there is no page 9: small.pdf has 3 pages.\n"
-    )
+    assert done.stdout == "Not found in the document: there is no page 9: small.pdf has 3 pages.\n"
     done = invoke(pdf, "What is on page 3?", "--no-attention")
     assert "searched page 3" in done.stderr
 
@@ -154,7 +152,7 @@ def test_mistakes_are_told_before_any_work(
 
 def test_what_is_refused_shows_what_was_near(invoke: Invoke, pdf: Path) -> None:
     done = invoke(pdf, "Zebras?")
-    assert done.stdout.startswith("This is not in the document: no passage comes near it.\n\n")
+    assert done.stdout.startswith("Not found in the document: no passage comes near it.\n\n")
     assert f"\n  “{COPROCESS}”\n" in done.stdout
     assert "cosine" in done.stdout
     document = json.loads(invoke(pdf, "Zebras?", "--json").stdout)

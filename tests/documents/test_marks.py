@@ -1,5 +1,7 @@
 """Which sentences of an answer get a source, and what is taken out of a reply as it arrives."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -183,3 +185,12 @@ def test_what_comes_again_is_not_given(reply: str, text: str) -> None:
         given += reader.feed(letter, at, last=at == len(reply))
     assert "".join(one for one in given if isinstance(one, str)) == text
     assert reader.repeated == (text != reply)
+
+
+def test_a_passage_at_its_place_has_no_page_read_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    passage = _passage("A coprocess is a shell command.", "1")
+    monkeypatch.setattr("pippin.apps.documents.marks.plain", lambda text: text[:100].casefold())
+    page = "x" * 200 + passage.text
+    moved = replace(passage, start=200, end=len(page))
+    assert Sources([moved], [page]).support("A coprocess is a shell command.") is not None
+    assert Sources([passage], [page]).support("A coprocess is a shell command.") is None

@@ -168,22 +168,42 @@ def test_paragraphs_and_a_listing(tmp_path: Path) -> None:
 
 
 def test_items_of_a_list(tmp_path: Path) -> None:
-    """TeX's bullets have no character; "d. If" in a sentence is no item."""
-    words = "of ropes and of the anchors that the crew has to look after"
+    """TeX's bullets have no character."""
+    words = "speaks of ropes and of the anchors that the crew has"
     lines = [
-        (50, f"Lists hold many a word {words}"),
-        (50, f"\x88  Item one speaks {words}"),
-        (65, f"goes on and goes on {words}"),
-        (50, f"\x88  Item two speaks {words}"),
-        (65, "goes on"),
-        (50, f"A ship with precision d, {words}"),
-        (50, f"a ship with the same precision {words} or of"),
-        (50, f"d. If it has none the harbour {words}"),
-        (50, "its own."),
+        (50, f"\x88  Item one {words}"),
+        (65, "as it goes on"),
+        (50, f"\x88  Item two {words}"),
+        (65, "as it goes on"),
     ]
     (text,) = _texts(tmp_path, [(x, 50 + 12.0 * row, line) for row, (x, line) in enumerate(lines)])
-    assert len(re.findall(r"^• +Item \w+ speaks .* goes on", text, re.MULTILINE)) == 2
-    assert "or of d. If it has none" in text
+    items = [line.split() for line in text.split("\n") if line]
+    assert items == [f"• Item {number} {words} as it goes on".split() for number in ("one", "two")]
+
+
+def test_a_sentence_that_goes_on_with_a_letter_is_no_item(tmp_path: Path) -> None:
+    words = "of ropes and of the anchors that the crew has"
+    lines = [
+        f"A ship has precision {words}",
+        f"all the same {words} and also",
+        f"d. If not {words}",
+    ]
+    (text,) = _texts(tmp_path, [(50, 50 + 12.0 * row, line) for row, line in enumerate(lines)])
+    assert text == " ".join(lines)
+    lines[1] += ":"
+    (text,) = _texts(tmp_path, [(50, 50 + 12.0 * row, line) for row, line in enumerate(lines)])
+    assert text == f"{lines[0]} {lines[1]}\n{lines[2]}"
+
+
+def test_a_paragraph_that_begins_small_after_a_wider_gap(tmp_path: Path) -> None:
+    lines = [
+        (50, "The ferry leaves the harbour at seven, and it crosses"),
+        (62, "the strait in two hours when the weather there is dry."),
+        (77, "squeeze (x) takes out what is thin of all of the ships"),
+        (89, "that there are."),
+    ]
+    (text,) = _texts(tmp_path, [(50.0, float(y), line) for y, line in lines])
+    assert text.split("\n\n") == [f"{lines[at][1]} {lines[at + 1][1]}" for at in (0, 2)]
 
 
 def test_a_chapter_s_number_above_its_title(tmp_path: Path) -> None:

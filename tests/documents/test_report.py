@@ -134,7 +134,7 @@ def test_a_narrow_screen_scrolls_no_page(open_page: Callable[..., Any]) -> None:
 def test_what_is_not_found(result: Result) -> None:
     missing = Result(QUESTION, "tiny", "onnx", result.documents, result.found, "no page 9")
     text = render_report(missing)
-    assert "This is not in the document: no page 9." in text
+    assert "Not found in the document: no page 9." in text
     assert "The model was not asked." in text
     assert "data:image" not in text
 
