@@ -27,10 +27,10 @@ demo: $(VENV)/.product
 	$(BIN)/pippin parity smollm2
 
 test: $(VENV)/.test
-	$(PYTEST)
+	$(PYTEST) -m "slow or not slow"
 
 test-fast: $(VENV)/.test
-	$(PYTEST) -m "not slow"
+	$(PYTEST)
 
 models: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m support.models_document --write

@@ -14,7 +14,9 @@ _HELD = 240  # characters that may wait for the end of a span
 _LONGEST_WORD = 30  # cells of a word that may wait for its end
 
 # The whole beginning of a line while it may still become one of the marks below.
-_UNDECIDED = re.compile(r"[ \t]*(#{1,6}|[-+*]|\d{1,4}[.)]?|>|`{1,2}|~{1,2}|([-*_][ \t]*)+)?")
+_UNDECIDED = re.compile(
+    r"[ \t]*(#{1,6}[ \t]*|\+[ \t]*|\d{1,4}([.)][ \t]*)?|>|`{1,2}|~{1,2}|([-*_][ \t]*)+)?"
+)
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})")
 _HEADING = re.compile(r"[ \t]{0,3}#{1,6}[ \t]+")
 _BULLET = re.compile(r"([ \t]*)[-+*][ \t]+")

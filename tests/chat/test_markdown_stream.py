@@ -125,8 +125,11 @@ def test_what_is_no_mark_stands(line: str) -> None:
     assert set(_styled([line])) == {(char, "") for char in line}
 
 
-def test_spaces_that_come_one_by_one() -> None:
-    assert _text(list("a  *b* \t c")) == _text(["a  *b* \t c"]) == "a  b \t c"
+@pytest.mark.parametrize(
+    "line", ["a  *b* \t c", "#  *", "-  *a", "+ \t b", "1.  *", "2)  a", ">  *b"]
+)
+def test_spaces_that_come_one_by_one(line: str) -> None:
+    assert _styled(list(line)) == _styled([line])
 
 
 def test_a_code_block_is_left_alone() -> None:
