@@ -247,10 +247,16 @@ class ClaimFilter:
             number = found["number"]
             pieces.append(Claim(int(number) if number else None, found["label"]))
             self._at = found.end()
-        begun = None if last else _CLAIM_BEGINS.search(self._text, self._at)
-        at = begun.start() if begun else len(self._text)
-        if len(self._text) - at > _LONGEST_CLAIM:
-            at = len(self._text)
-        pieces.append(self._text[self._at : at])
-        self._at = at
+        end = len(self._text) if last else self._held_from()
+        pieces.append(self._text[self._at : end])
+        self._at = end
         return [piece for piece in pieces if piece]
+
+    def _held_from(self) -> int:
+        """Where what may become a claim begins, or the end of the text."""
+        at = self._at
+        while begun := _CLAIM_BEGINS.search(self._text, at):
+            if len(self._text) - begun.start() <= _LONGEST_CLAIM:
+                return begun.start()
+            at = begun.start() + 1
+        return len(self._text)

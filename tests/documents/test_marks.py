@@ -159,6 +159,15 @@ def test_a_reply_reads_the_same_however_it_is_cut(reply: str, data: st.DataObjec
     assert all(sentence[0] in text for sentence in sentences)
 
 
+def test_the_space_before_a_claim_goes_though_an_open_bracket_was_given_up() -> None:
+    text = "[" + "so it goes on and on " * 5 + "[p. 12]."
+    by_character = ClaimFilter()
+    pieces = [piece for char in text for piece in by_character.feed(char)]
+    pieces += by_character.feed("", last=True)
+    said = "".join(piece for piece in pieces if isinstance(piece, str))
+    assert said == text.replace(" [p. 12]", "")
+
+
 def test_claims_are_taken_out_and_an_index_of_an_array_is_not() -> None:
     given = ClaimFilter().feed("It ends. [1] So a[1] is set [p. 47], or (see page xii).", last=True)
     assert given == [
