@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from machine import describe
-from retrieval import _pinned_manuals
+from retrieval import pinned_manuals
 
 from pippin.apps.documents.answer import weigh
 from pippin.apps.documents.index import Index, open_index
@@ -63,7 +63,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         embedder = load_embedder("minilm", "onnx")
         with open_index(arguments.index or Path(temporary), embedder) as index:
-            index.add(_pinned_manuals(asked["manuals"]).values())
+            index.add(pinned_manuals(asked["manuals"]).values())
             result: dict[str, Any] = {"machine": describe()}
             result["refused"] = _refused(index, asked)
             result["marked"] = _marked(index, asked, embedder)

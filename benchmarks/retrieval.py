@@ -43,7 +43,7 @@ def main() -> None:
     asked = json.loads(Path(__file__).with_name("retrieval_questions.json").read_text("utf-8"))
     if arguments.manuals:
         _keep(asked, arguments.manuals.split(","))
-    paths = _pinned_manuals(asked["manuals"])
+    paths = pinned_manuals(asked["manuals"])
     with tempfile.TemporaryDirectory() as temporary:
         embedder = load_embedder("minilm", "onnx")
         with open_index(arguments.index or Path(temporary), embedder) as index:
@@ -64,7 +64,7 @@ def _keep(asked: dict[str, Any], names: list[str]) -> None:
     asked["questions"] = [item for item in asked["questions"] if item["manual"] in names]
 
 
-def _pinned_manuals(pinned: dict[str, str]) -> dict[str, Path]:
+def pinned_manuals(pinned: dict[str, str]) -> dict[str, Path]:
     """The manuals; ends with one line where one is of another version."""
     found = manuals()
     for name, sha256 in pinned.items():

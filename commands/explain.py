@@ -90,7 +90,7 @@ def _parse_layers(_: click.Context, __: click.Parameter, text: str | None) -> li
     callback=_parse_layers,
     help="Layers that the page holds, like 3,7,12-15.  [default: as many as 9 MB have room for]",
 )
-@partial(sampling_options, length_and_lookup=False)
+@partial(sampling_options, without=("max_tokens", "prompt_lookup"))
 @model_options
 @json_option
 def command(

@@ -192,38 +192,39 @@ A filter such as --top-p without --temperature samples at temperature 1."""
 
 
 def sampling_options(
-    function: Callable[..., Any], *, length_and_lookup: bool = True
+    function: Callable[..., Any], *, without: tuple[str, ...] = ()
 ) -> Callable[..., Any]:
     """All of `SamplingParams`; the command gets those that were given as one dict, `sampling`.
 
-    Without `length_and_lookup`, --max-tokens and --prompt-lookup are left out.
+    `without`: fields that the command has no option for.
     """
     section: dict[str, Any] = {"cls": SectionedOption, "section": "Sampling"}
-    alone = [
-        click.option(
+    options = {
+        "max_tokens": click.option(
             "--max-tokens",
             type=int,
             help="Longest reply, in tokens.  [default: 1024, or what the context leaves]",
         ),
-        click.option(
+        "stop": click.option(
+            "--stop", multiple=True, metavar="TEXT", help="End the reply at TEXT. May be repeated."
+        ),
+        "ignore_eos": click.option(
+            "--ignore-eos", is_flag=True, default=None, help="Run on past end-of-turn tokens."
+        ),
+        "prompt_lookup": click.option(
             "--prompt-lookup/--no-prompt-lookup",
             default=None,
             callback=_longest_draft,
             help="Guess several tokens at once where the text repeats itself.  "
             "[default: where that changes no token]",
         ),
-    ]
-    options = [
-        *(alone[:1] if length_and_lookup else ()),
-        click.option(
-            "--stop", multiple=True, metavar="TEXT", help="End the reply at TEXT. May be repeated."
-        ),
-        click.option(
-            "--ignore-eos", is_flag=True, default=None, help="Run on past end-of-turn tokens."
-        ),
-        *(alone[1:] if length_and_lookup else ()),
-        *(click.option(name, type=kind, help=text, **section) for name, kind, text in _NUMBERS),
-        click.option(
+        **{
+            name.removeprefix("--").replace("-", "_"): click.option(
+                name, type=kind, help=text, **section
+            )
+            for name, kind, text in _NUMBERS
+        },
+        "logit_bias": click.option(
             "--logit-bias",
             multiple=True,
             metavar="ID=BIAS",
@@ -231,18 +232,17 @@ def sampling_options(
             help="Add BIAS to a token's logit; -inf bans it. May be repeated.",
             **section,
         ),
-    ]
-    names = [number[0].removeprefix("--").replace("-", "_") for number in _NUMBERS]
-    names += ["logit_bias", "stop", "ignore_eos"]
-    names += ["max_tokens", "prompt_lookup"] if length_and_lookup else []
+    }
+    for name in without:
+        del options[name]
 
     @functools.wraps(function)
     def gather(*args: Any, **keywords: Any) -> Any:
-        values = {name: keywords.pop(name) for name in names}
+        values = {name: keywords.pop(name) for name in options}
         given = {name: v for name, v in values.items() if v is not None and v != ()}
         return function(*args, sampling=given, **keywords)
 
-    for option in reversed(options):
+    for option in reversed(options.values()):
         gather = option(gather)
     return gather
 

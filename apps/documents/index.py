@@ -5,7 +5,7 @@ passage's score is the sum of 1 / (60 + rank) over the rankings that have it.
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ import numpy as np
 from ...mlx_model.checkpoints.files import file_sha256
 from ...runtime.embedder import Embedder
 from ...runtime.errors import InputError
+from ..models import StageProgress, Stages
 from .index_store import IndexStore, default_place
 from .pages import Document
 from .passages import Hit, Passage
@@ -36,10 +37,6 @@ _STOP_WORDS = {
     *("you", "your"),
 }
 _WORD = re.compile(r"[^\W_]+(?:_+[^\W_]+)*")
-
-Progress = Callable[[int, int], None]  # done and total
-# stages("indexing", "pages") gives the progress of a stage: its title, and what it counts
-Stages = Callable[[str, str], Progress]
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class Index:
         self._store.put(document, _version(ocr))
 
     def embed(
-        self, progress: Progress | None = None, documents: Sequence[str] | None = None
+        self, progress: StageProgress | None = None, documents: Sequence[str] | None = None
     ) -> None:
         """Give each passage of `documents`, or of all, its vector; nothing without an embedder.
 

@@ -1,14 +1,13 @@
 """A question and its answer as one HTML file: the pages, the quoted sentences, the attention."""
 
-import os
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from ...runtime.errors import InputError
+from ..page_file import page_policy, write_page_file
 from .attribution import CAVEAT, REST, SentenceAttention
 from .marks import Support
 from .passages import Passage
@@ -26,14 +25,7 @@ RULES = {
 
 def write_report(result: Result, path: Path) -> None:
     """Write the report to `path`, whole or not at all. Raises InputError when that cannot be."""
-    content = render_report(result).encode("utf-8", "replace")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise InputError(f"{path} cannot be written: {error.strerror}; name another file") from None
+    write_page_file(path, render_report(result).encode("utf-8", "replace"))
 
 
 def render_report(result: Result) -> str:
@@ -43,18 +35,10 @@ def render_report(result: Result) -> str:
 
     folder = files(__package__) / "report_page"
     script, style = ((folder / name).read_text("utf-8") for name in ("script.js", "style.css"))
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
     environment = Environment(autoescape=True, trim_blocks=True)
     template = environment.from_string((folder / "page.html").read_text("utf-8"))
-    values = _values(result) | {"policy": Markup(policy)}
+    values = _values(result) | {"policy": Markup(page_policy(script, style))}
     return template.render(values, script=Markup(script), style=Markup(style))
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + b64encode(sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 
 def _values(result: Result) -> dict[str, Any]:

@@ -2,17 +2,14 @@
 
 import html
 import json
-import os
 import re
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ...runtime.errors import InputError
+from ..page_file import page_policy, write_page_file
 from .series import Chart
 
 _SCRIPTS = (
@@ -48,14 +45,7 @@ def write_page(path: Path, title: str, data: Mapping[str, Any], parts: Sequence[
     """
     text = render_page(title, dict(data) | {"parts": [asdict(part) for part in parts]})
     content = text.encode("utf-8")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}; name another file") from None
-    finally:
-        partial.unlink(missing_ok=True)
+    write_page_file(path, content)
     return len(content)
 
 
@@ -65,13 +55,9 @@ def render_page(title: str, data: Mapping[str, Any]) -> str:
     script = "\n".join((folder / name).read_text("utf-8") for name in _SCRIPTS)
     style = (folder / "style.css").read_text("utf-8")
     document = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    policy = (
-        f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
     values = {
         "title": html.escape(title),
-        "policy": policy,
+        "policy": page_policy(script, style),
         "style": style,
         "script": script,
         # What stands in a script element must not look like its end, or like a comment.
@@ -79,7 +65,3 @@ def render_page(title: str, data: Mapping[str, Any]) -> str:
     }
     template = (folder / "page.html").read_text("utf-8")
     return re.sub(r"\{(title|policy|style|script|data)\}", lambda m: values[m[1]], template)
-
-
-def _digest(text: str) -> str:
-    return "sha256-" + b64encode(sha256(text.encode("utf-8")).digest()).decode("ascii")

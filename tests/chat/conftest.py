@@ -11,14 +11,7 @@ from support.scripted_chat import make_replies, scripted_command
 from support.terminal import Terminal, chat_command
 
 model, folder, smollm2 = command_line.model, command_line.folder, command_line.smollm2
-
-
-@pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's conversations are."""
-    folder = tmp_path / "home"
-    monkeypatch.setenv("PIPPIN_HOME", str(folder))
-    return folder
+home = command_line.home
 
 
 @pytest.fixture

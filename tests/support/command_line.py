@@ -81,6 +81,14 @@ def make_chat_folder(model: Path, out: Path) -> Path:
 # Fixtures; a conftest names those that it needs.
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty store of models and conversations, for one test."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("PIPPIN_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny checkpoint made for chat; tests must not change it."""
